@@ -1,0 +1,1 @@
+"""Oarlock: train Transformer encoders on variable-length text, without padding."""

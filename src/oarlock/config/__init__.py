@@ -1,0 +1,26 @@
+"""Configuration: frozen, validated values; every field is documented where it is declared."""
+
+from oarlock.config.base import Frozen
+from oarlock.config.model import ModelConfig, ModelKind
+from oarlock.config.run import (
+    BatchConfig,
+    CheckpointConfig,
+    EvaluationConfig,
+    MaskingConfig,
+    OptimizerConfig,
+    RunConfig,
+    ScheduleConfig,
+)
+
+__all__ = [
+    "BatchConfig",
+    "CheckpointConfig",
+    "EvaluationConfig",
+    "Frozen",
+    "MaskingConfig",
+    "ModelConfig",
+    "ModelKind",
+    "OptimizerConfig",
+    "RunConfig",
+    "ScheduleConfig",
+]
