@@ -53,7 +53,8 @@ class Batch:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: function(v) for name, v in values.items() if isinstance(v, Tensor)})
+        moved: dict[str, Any] = {name: function(v) for name, v in values.items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True)
