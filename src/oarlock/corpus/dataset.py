@@ -2,16 +2,26 @@
 
 A folder holds `manifest.json`, `report.json`, `tokenizer/` (a Hugging Face tokenizer folder) and, for each split,
 `ids.npy` (all sequences end to end, in the narrowest unsigned width that holds the vocabulary), `lengths.npy`,
-`offsets.npy` (N + 1 starts into ids) and, only where special tokens were parsed from the text, `maskable.npy`.
+`offsets.npy` (N + 1 starts into ids) and, only where special tokens stand inside of sequences (unknown ones, or ones
+that were parsed from the text), `maskable.npy`.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from oarlock.config import Frozen
+from oarlock.config.folders import fetch
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+REPORT = "report.json"
+TOKENIZER = "tokenizer"
+AGAIN = "run `oarlock prepare` again"
 
 
 class SplitCounts(Frozen):
@@ -54,6 +64,8 @@ class Manifest(Frozen):
     knows nothing else."""
     train: SplitCounts
     validation: SplitCounts
+    maskable: bool = False
+    """Whether the splits have a `maskable.npy`."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +90,65 @@ class Dataset:
     manifest: Manifest
     train: Split
     validation: Split
+
+
+def narrowest_dtype(count: int) -> np.dtype[np.unsignedinteger]:
+    """The narrowest unsigned type that holds 0 to count - 1."""
+    return np.dtype(next(width for width in (np.uint8, np.uint16, np.uint32) if count - 1 <= np.iinfo(width).max))
+
+
+def open_dataset(folder: str) -> Dataset:
+    """Open a folder (or URL) that `oarlock prepare` wrote; the arrays are memory-mapped, nothing is read yet.
+
+    Raises ValueError where the folder is missing, not finished, of another format, or where a file of it is damaged.
+    """
+    path = fetch(folder)
+    if not path.is_dir():
+        raise ValueError(f"there is no data set at {folder}: make one with `oarlock prepare INPUT... --out {folder}`")
+    manifest = read_manifest(path)
+    return Dataset(
+        folder=path,
+        manifest=manifest,
+        train=_open_split(path / "train", manifest, manifest.train),
+        validation=_open_split(path / "validation", manifest, manifest.validation),
+    )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a prepared folder; raises ValueError where there is none or it cannot be read."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise ValueError(f"{folder} has no {MANIFEST}: it is no data set, or an unfinished one; {AGAIN}")
+    try:
+        values = json.loads(path.read_bytes())
+        if values.get("format") != FORMAT:
+            raise ValueError(f"it has format {values.get('format')}, and this version of Oarlock reads format {FORMAT}")
+        return Manifest.model_validate(values)
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"cannot read {path}: {error}; {AGAIN}") from error
+
+
+def _open_split(folder: Path, manifest: Manifest, counts: SplitCounts) -> Split:
+    length_type = narrowest_dtype(manifest.max_length + 1)
+    split = Split(
+        ids=_open_array(folder / "ids.npy", narrowest_dtype(manifest.vocab_size), counts.tokens),
+        lengths=_open_array(folder / "lengths.npy", length_type, counts.sequences),
+        offsets=_open_array(folder / "offsets.npy", np.int64, counts.sequences + 1),
+        maskable=_open_array(folder / "maskable.npy", length_type, counts.sequences) if manifest.maskable else None,
+    )
+    if split.offsets[0] != 0 or split.offsets[-1] != counts.tokens:
+        raise ValueError(f"{folder / 'offsets.npy'} does not fit ids.npy; {AGAIN}")
+    return split
+
+
+def _open_array(path: Path, dtype: DTypeLike, size: int) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} is missing or damaged ({error}); {AGAIN}") from error
+    if array.dtype != dtype or array.shape != (size,):
+        raise ValueError(
+            f"{path} holds {array.shape} of {array.dtype} where the manifest says ({size},) of {np.dtype(dtype)}: "
+            f"the folder was changed after it was written; {AGAIN}"
+        )
+    return array
