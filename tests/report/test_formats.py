@@ -49,3 +49,8 @@ def test_count(number, text):
 def test_loss():
     assert formats.loss(4.82) == "4.820"
     assert formats.loss(math.nan) == "not finite"
+
+
+@pytest.mark.parametrize("size, text", [(0, "0 bytes"), (999, "999 bytes"), (12_345, "12.3 kB"), (2**40, "1.1 TB")])
+def test_size(size, text):
+    assert formats.size(size) == text

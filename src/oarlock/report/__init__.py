@@ -1,19 +1,28 @@
 """The only room that reads device values: progress, metrics files, TensorBoard, the HTML report of a run."""
 
 from oarlock.report.drain import StepRecord
+from oarlock.report.facts import Guess, RunFacts, Sample, SampleTarget
+from oarlock.report.html import write_report
 from oarlock.report.metrics import EvaluationRow, MetricsFile, TrainingRow, read_metrics, truncate_after
 from oarlock.report.progress import TrainingProgress, prepare_progress
 from oarlock.report.recorder import Recorder, RecorderState
+from oarlock.report.terminal import data_report_table
 
 __all__ = [
     "EvaluationRow",
+    "Guess",
     "MetricsFile",
     "Recorder",
     "RecorderState",
+    "RunFacts",
+    "Sample",
+    "SampleTarget",
     "StepRecord",
     "TrainingProgress",
     "TrainingRow",
+    "data_report_table",
     "prepare_progress",
     "read_metrics",
     "truncate_after",
+    "write_report",
 ]

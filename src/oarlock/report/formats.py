@@ -40,3 +40,11 @@ def count(number: float) -> str:
 def loss(nats: float) -> str:
     """Three decimals; `not finite` where it is not."""
     return f"{nats:.3f}" if math.isfinite(nats) else "not finite"
+
+
+def size(num_bytes: float) -> str:
+    """`512 bytes`, `12.3 kB`, `45.6 MB`, `7.8 GB`."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes:.0f} bytes"
