@@ -1,6 +1,7 @@
 """Configuration: frozen, validated values; every field is documented where it is declared."""
 
 from oarlock.config.base import Frozen
+from oarlock.config.files import describe, differences, read_run_config, write_run_config
 from oarlock.config.model import ModelConfig, ModelKind
 from oarlock.config.run import (
     BatchConfig,
@@ -23,4 +24,8 @@ __all__ = [
     "OptimizerConfig",
     "RunConfig",
     "ScheduleConfig",
+    "describe",
+    "differences",
+    "read_run_config",
+    "write_run_config",
 ]

@@ -47,6 +47,10 @@ class ModelConfig(Frozen):
     """ModernBERT: base of the rotary frequencies in global layers."""
     local_rope_theta: float = Field(default=10_000.0, gt=0.0)
     """ModernBERT: base of the rotary frequencies in local layers."""
+    pad_id: int = Field(default=0, ge=0)
+    """RoBERTa: the padding index, after which its positions start; training takes it from the data set's tokenizer."""
+    ops: dict[str, str] = Field(default={})
+    """Form of an operator where it should not be the device's own, as `{"attention": "reference"}`."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "ModelConfig":

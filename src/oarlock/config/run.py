@@ -11,23 +11,14 @@ from oarlock.config.model import ModelConfig
 class BatchConfig(Frozen):
     """How a global batch is made."""
 
-    sequences: int | None = Field(default=None, gt=0)
-    """Sequences in a global batch (one optimizer step). Give this or `tokens`."""
+    sequences: int = Field(default=256, gt=0)
+    """Sequences in a global batch (one optimizer step), where `tokens` is not given."""
     tokens: int | None = Field(default=None, gt=0)
-    """Useful tokens in a global batch, to within one sequence. Give this or `sequences`."""
+    """Useful tokens in a global batch, to within one sequence, instead of a number of sequences."""
     max_tokens_per_microbatch: int = Field(default=8192, gt=0)
     """Bounds memory: a global batch is cut into as many micro-batches as this asks."""
     workers: int | None = Field(default=None, ge=0)
     """Processes that build batches; by default 2 with a GPU, 0 on a CPU, where building costs under 1 % of a step."""
-
-    @model_validator(mode="after")
-    def _one_size(self) -> "BatchConfig":
-        if (self.sequences is None) == (self.tokens is None):
-            raise ValueError(
-                f"give the batch size once: either batch.sequences or batch.tokens "
-                f"(now sequences={self.sequences}, tokens={self.tokens}); set the other to None"
-            )
-        return self
 
 
 class MaskingConfig(Frozen):
@@ -126,7 +117,7 @@ class RunConfig(Frozen):
     """Steps between lines of metrics.jsonl."""
     model: ModelConfig
     """Shape of the encoder."""
-    batch: BatchConfig
+    batch: BatchConfig = BatchConfig()
     """Global batch."""
     masking: MaskingConfig = MaskingConfig()
     """Masked-LM targets."""

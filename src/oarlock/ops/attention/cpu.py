@@ -1,0 +1,170 @@
+"""Attention on a CPU: batched matrix products over sequences grouped by length.
+
+A sequence's tokens are copied into a block [3, H, n, L, d] of sequences of equal length, so that softmax and products
+run over large contiguous pieces. Lengths are rounded up to a grid, which makes groups of near-equal lengths and keeps
+the number of distinct matrix shapes (each costs oneDNN a kernel) bounded. What a sequence computes depends on its own
+length alone, never on its neighbours. Pieces are kept small enough for a core's cache.
+
+Compared (2 cores with AMX, bf16, forward and backward, 12 heads of 64): torch's own CPU flash attention is slower at
+lengths to 256; see `oarlock bench ops` and docs/diary.md.
+
+Suffixes: H heads, n sequences of a group, L tokens of a group's sequences, d head size.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from oarlock.ops.attention.reference import band, sequences
+from oarlock.ops.random_bits import head_keys, keep_mask, keep_scale
+
+_MAX_SCORES = 1 << 21
+_QUERY_BLOCK = 128
+_MASKED = -1e30  # finite: a row whose keys are all masked stays free of NaN
+
+
+class _Group(NamedTuple):
+    """Sequences (start, end) that are computed together at a common length."""
+
+    members: list[tuple[int, int]]
+    length: int
+
+
+class _Block(NamedTuple):
+    """Queries [q0, q1) read keys [k0, k1)."""
+
+    q0: int
+    q1: int
+    k0: int
+    k1: int
+
+
+def forward(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, window: int, scale: float, keys: Tensor, dropout: float
+) -> Tensor:
+    """Output [T, H, d]."""
+    num_heads = qkv.shape[2]
+    out = qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
+    for group in _groups(cu_seqlens, num_heads, window):
+        q, k, v = _gather(qkv.permute(1, 2, 0, 3), group)
+        q *= scale
+        o = torch.empty_like(q)
+        for block in _blocks(group.length, window, num_heads * len(group.members)):
+            p = _probabilities(q, k, block, group, window)
+            if dropout:
+                p *= _kept(keys, block, group, num_heads, dropout)
+            o[:, :, block.q0 : block.q1] = p @ v[:, :, block.k0 : block.k1]
+        if dropout:
+            o *= keep_scale(dropout)
+        _scatter(o, out.transpose(0, 1), group)
+    return out
+
+
+def backward(
+    grad: Tensor,
+    qkv: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    window: int,
+    scale: float,
+    keys: Tensor,
+    dropout: float,
+) -> Tensor:
+    """Gradient of qkv [T, 3, H, d]; the probabilities are computed anew."""
+    num_heads = qkv.shape[2]
+    out = torch.empty_like(qkv, memory_format=torch.contiguous_format)
+    for group in _groups(cu_seqlens, num_heads, window):
+        q, k, v = _gather(qkv.permute(1, 2, 0, 3), group)
+        grad_o = _gather(grad.transpose(0, 1), group)
+        q *= scale
+        if dropout:
+            grad_o *= keep_scale(dropout)
+        blocks = _blocks(group.length, window, num_heads * len(group.members))
+        grads = q.new_empty if len(blocks) == 1 else q.new_zeros
+        grad_qkv = grads((3, *q.shape))
+        for block in blocks:
+            q0, q1, k0, k1 = block
+            p = _probabilities(q, k, block, group, window)
+            grad_p = grad_o[:, :, q0:q1] @ v[:, :, k0:k1].mT
+            kept = p
+            if dropout:
+                keep = _kept(keys, block, group, num_heads, dropout)
+                grad_p *= keep
+                kept = p * keep
+            grad_s = torch._softmax_backward_data(grad_p, p, -1, p.dtype)
+            pieces = (
+                (grad_qkv[0, :, :, q0:q1], grad_s @ k[:, :, k0:k1]),
+                (grad_qkv[1, :, :, k0:k1], grad_s.mT @ q[:, :, q0:q1]),
+                (grad_qkv[2, :, :, k0:k1], kept.mT @ grad_o[:, :, q0:q1]),
+            )
+            for into, piece in pieces:
+                into.copy_(piece) if len(blocks) == 1 else into.add_(piece)
+        grad_qkv[0] *= scale
+        _scatter(grad_qkv, out.permute(1, 2, 0, 3), group)
+    return out
+
+
+def _groups(cu_seqlens: Tensor, num_heads: int, window: int) -> Iterator[_Group]:
+    by_length = defaultdict(list)
+    for start, end in sequences(cu_seqlens):
+        by_length[_grid(end - start)].append((start, end))
+    for length, members in by_length.items():
+        reach = length if window < 0 else min(length, 2 * window + _QUERY_BLOCK)
+        together = max(1, _MAX_SCORES // (num_heads * min(length, reach) * reach))
+        for first in range(0, len(members), together):
+            yield _Group(members[first : first + together], length)
+
+
+def _grid(length: int) -> int:
+    """The length at which a sequence is computed: its own, up to the next multiple of an eighth of its power of two."""
+    step = max(8, 1 << max(0, length.bit_length() - 4))
+    return -(-length // step) * step
+
+
+def _blocks(length: int, window: int, num_matrices: int) -> list[_Block]:
+    if 0 <= window < length - 1:
+        starts = range(0, length, _QUERY_BLOCK)
+        ends = [min(start + _QUERY_BLOCK, length) for start in starts]
+        return [
+            _Block(q0, q1, max(0, q0 - window), min(length, q1 + window)) for q0, q1 in zip(starts, ends, strict=True)
+        ]
+    queries = max(64, _MAX_SCORES // (num_matrices * length))
+    return [_Block(q0, min(q0 + queries, length), 0, length) for q0 in range(0, length, queries)]
+
+
+def _gather(source: Tensor, group: _Group) -> Tensor:
+    """Copy the members' tokens from [..., H, T, d] into [..., H, n, L, d], with zeros after each."""
+    *lead, _, size = source.shape
+    block = source.new_empty((*lead, len(group.members), group.length, size))
+    for i, (start, end) in enumerate(group.members):
+        block[..., i, : end - start, :] = source[..., start:end, :]
+        block[..., i, end - start :, :] = 0
+    return block
+
+
+def _scatter(block: Tensor, into: Tensor, group: _Group) -> None:
+    """Copy the members' tokens from [..., H, n, L, d] into [..., H, T, d]."""
+    for i, (start, end) in enumerate(group.members):
+        into[..., start:end, :] = block[..., i, : end - start, :]
+
+
+def _probabilities(q: Tensor, k: Tensor, block: _Block, group: _Group, window: int) -> Tensor:
+    """Softmax of a block's scores [H, n, queries, keys]; q is scaled already."""
+    q0, q1, k0, k1 = block
+    scores = q[:, :, q0:q1] @ k[:, :, k0:k1].mT
+    for i, (start, end) in enumerate(group.members):
+        if end - start < k1:
+            scores[:, i, :, max(0, end - start - k0) :] = _MASKED
+    if 0 <= window < group.length - 1:
+        scores.masked_fill_(band(q1 - q0, q0, k1 - k0, k0, window, q.device), _MASKED)
+    return scores.softmax(dim=-1)
+
+
+def _kept(keys: Tensor, block: _Block, group: _Group, num_heads: int, dropout: float) -> Tensor:
+    """Which probabilities of a block dropout keeps, bool [H, n, queries, keys]."""
+    rows = _gather(head_keys(keys, num_heads).T[..., None], group)[:, :, block.q0 : block.q1, 0]
+    keep = keep_mask(rows.flatten(), block.k1, dropout)
+    return keep.view(*rows.shape, -1)[..., block.k0 : block.k1]

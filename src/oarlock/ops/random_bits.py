@@ -1,0 +1,79 @@
+"""Counter-based random decisions for dropout.
+
+The decision at (key, sample, site, row, column) is a pure function of those numbers: the same in forward, backward
+and recomputation, for any split of a batch, on every device, in every form of an operator. `key` follows from (seed,
+step), `site` names the place in the model, a row is a token (or a head's query), a column a feature (or a key).
+
+One 64-bit hash gives four 16-bit lanes, so a probability is rounded to 1/65,536. The mixer follows the finaliser of
+splitmix64 (Steele, Lea and Flood, 2014).
+
+Suffixes: R rows, C columns.
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
+_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+_LANES = 4
+_CHUNK = 1 << 16  # 64-bit hashes at a time: half a megabyte stays in a core's cache
+
+
+def _mix(x: Tensor) -> Tensor:
+    """Mix 64-bit integers in place."""
+    # Added, not xor-ed: torch shifts arithmetically, and xor with the sign would leave the top bit 0.
+    x *= _MIX1
+    x += x >> 31
+    x *= _MIX2
+    x += x >> 29
+    return x
+
+
+def row_keys(key: int, site: int, sample_ids_R: Tensor, rows_R: Tensor) -> Tensor:
+    """A 64-bit key for each row, int64 [R], from the batch's key, the site, the sample and the row in the sample."""
+    start = _signed(key * 0x9E3779B97F4A7C15 + site * 0xD1B54A32D192ED03)
+    keys = _mix(sample_ids_R * _GOLDEN + start)
+    keys += rows_R * _MIX1
+    return _mix(keys)
+
+
+def head_keys(keys_T: Tensor, num_heads: int) -> Tensor:
+    """Row keys of every token's query in every head, int64 [T, H]."""
+    heads = torch.arange(1, num_heads + 1, device=keys_T.device) * _MIX2
+    return _mix(keys_T[:, None] + heads)
+
+
+def keep_mask(keys_R: Tensor, num_columns: int, probability: float) -> Tensor:
+    """Which elements dropout keeps, bool [R, num_columns], each kept with 1 - `probability`."""
+    num_hashes = -(-num_columns // _LANES)
+    columns = _column_table(num_hashes, keys_R.device)
+    keep = torch.empty(keys_R.numel(), num_hashes * _LANES, dtype=torch.bool, device=keys_R.device)
+    threshold = drop_threshold(probability) - 32768
+    step = max(1, _CHUNK // max(1, num_hashes))
+    for start in range(0, keys_R.numel(), step):
+        hashes = _mix(torch.bitwise_xor(keys_R[start : start + step, None], columns))
+        torch.ge(hashes.view(torch.int16), threshold, out=keep[start : start + step])
+    return keep[:, :num_columns]
+
+
+def drop_threshold(probability: float) -> int:
+    """How many of the 65,536 values of a lane are dropped."""
+    return round(probability * 65536)
+
+
+def keep_scale(probability: float) -> float:
+    """What kept elements are multiplied by, so that the mean stays: exact for the rounded probability."""
+    return 65536 / (65536 - drop_threshold(probability))
+
+
+@functools.cache
+def _column_table(num_hashes: int, device: torch.device) -> Tensor:
+    return _mix(torch.arange(1, num_hashes + 1, device=device) * _GOLDEN)
+
+
+def _signed(value: int) -> int:
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
