@@ -91,10 +91,10 @@ def test_a_resumed_run_writes_the_rows_of_a_straight_one(tmp_path, clock, stop):
         run(written_by, range(1, 21), clock)
     with new_recorder(resumed) as written_by:
         run(written_by, range(1, stop + 1), clock)
-        state = json.loads(written_by.state().model_dump_json())
+        progress: dict[str, float] = {name: float(value) for name, value in written_by.state().model_dump().items()}
         run(written_by, range(stop + 1, 21), clock, seconds_a_step=9.0)  # lost: the run was killed after them
     clock[0] += 1000.0
-    with new_recorder(resumed, start=RecorderState.model_validate(state)) as written_by:
+    with new_recorder(resumed, start=RecorderState(**json.loads(json.dumps(progress)))) as written_by:
         run(written_by, range(stop + 1, 21), clock)
     assert (resumed / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
 
@@ -103,8 +103,8 @@ def test_state_survives_values_that_are_not_finite(tmp_path, clock):
     with new_recorder(tmp_path) as written_by:
         written_by.record(StepRecord(1, torch.tensor(math.nan), torch.tensor(math.inf), 1e-3, 100, 1.0))
         state = RecorderState.model_validate_json(written_by.state().model_dump_json())
-    assert math.isnan(state.window[0].loss)
-    assert state.window[0].grad_norm == math.inf
+    assert math.isnan(state.window_loss)
+    assert state.window_grad_norm == math.inf
 
 
 def test_infinities_of_both_signs_do_not_stop_a_run(tmp_path, clock):

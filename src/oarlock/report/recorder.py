@@ -1,6 +1,6 @@
 """What the training loop tells of each step, brought to the metrics file, TensorBoard and the display."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
@@ -19,21 +19,14 @@ METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 
 
-class StepValues(Frozen):
-    """One step of a window that has no row yet; fields as in `TrainingRow`."""
+class RecorderState(Frozen):
+    """What a checkpoint keeps of a recorder, so that a resumed run writes the rows of a straight one.
+
+    All of it numbers: `state.model_dump()` is the checkpoint's `progress`, and `RecorderState(**progress)` is the state
+    again.
+    """
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
-
-    loss: float
-    grad_norm: float
-    learning_rate: float
-    num_tokens: int
-    imbalance: float
-    seconds: float
-
-
-class RecorderState(Frozen):
-    """What a checkpoint keeps of a recorder, so that a resumed run writes the rows of a straight one."""
 
     step: int = 0
     """Last step made."""
@@ -41,8 +34,13 @@ class RecorderState(Frozen):
     """As in `TrainingRow`."""
     seconds: float = 0.0
     """As in `TrainingRow`."""
-    window: tuple[StepValues, ...] = ()
-    """The steps since the last row."""
+    window_steps: int = 0
+    """Steps since the last row; the fields below are sums over them."""
+    window_loss: float = 0.0
+    window_grad_norm: float = 0.0
+    window_imbalance: float = 0.0
+    window_tokens: int = 0
+    window_seconds: float = 0.0
 
 
 class Recorder:
@@ -70,12 +68,10 @@ class Recorder:
         `start` is the state from the checkpoint that the run resumes; rows after it are dropped. `lag`: steps between
         asking for a value on a GPU and reading it.
         """
-        start = start or RecorderState()
+        self._state = start = start or RecorderState()
         self.console = console or Console()
         self._steps, self._log_every = steps, log_every
         self._flops_per_token, self._gemm_rate = flops_per_token, gemm_rate
-        self._step, self._useful_tokens = start.step, start.useful_tokens
-        self._window = list(start.window)
         self._drain = Drain(lag)
         self._opened = self._last = monotonic()
         self._seconds_before = start.seconds
@@ -119,9 +115,7 @@ class Recorder:
     def state(self) -> RecorderState:
         """What to keep in a checkpoint; waits for the device."""
         self.flush()
-        return RecorderState(
-            step=self._step, useful_tokens=self._useful_tokens, seconds=self._seconds(), window=tuple(self._window)
-        )
+        return self._state.model_copy(update={"seconds": self._seconds()})
 
     def say(self, message: str) -> None:
         """Tell the user something without tearing the bar."""
@@ -146,39 +140,39 @@ class Recorder:
 
     def _take(self, drained: DrainedStep) -> None:
         now = monotonic()
-        record = drained.record
-        self._window.append(
-            StepValues(
-                loss=drained.loss,
-                grad_norm=drained.grad_norm,
-                learning_rate=record.learning_rate,
-                num_tokens=record.num_tokens,
-                imbalance=record.imbalance,
-                seconds=now - self._last,
-            )
+        record, state = drained.record, self._state
+        self._state = RecorderState(
+            step=record.step,
+            useful_tokens=state.useful_tokens + record.num_tokens,
+            seconds=self._seconds(),
+            window_steps=state.window_steps + 1,
+            window_loss=state.window_loss + drained.loss,
+            window_grad_norm=state.window_grad_norm + drained.grad_norm,
+            window_imbalance=state.window_imbalance + record.imbalance,
+            window_tokens=state.window_tokens + record.num_tokens,
+            window_seconds=state.window_seconds + now - self._last,
         )
         self._last = now
-        self._step = record.step
-        self._useful_tokens += record.num_tokens
         self._progress.step(record.step)
         if record.step % self._log_every == 0 or record.step == self._steps:
-            self._report(self._row())
-            self._window.clear()
+            self._report(self._row(record.learning_rate))
+            kept = self._state.model_dump(include={"step", "useful_tokens", "seconds"})
+            self._state = RecorderState(**kept)
 
-    def _row(self) -> TrainingRow:
-        window = self._window
+    def _row(self, learning_rate: float) -> TrainingRow:
+        state = self._state
         # A clock too coarse to see the window pass must not stop a run.
-        rate = sum(step.num_tokens for step in window) / max(sum(step.seconds for step in window), 1e-9)
+        rate = state.window_tokens / max(state.window_seconds, 1e-9)
         return TrainingRow(
-            step=self._step,
-            loss=_mean(step.loss for step in window),
-            learning_rate=window[-1].learning_rate,
-            grad_norm=_mean(step.grad_norm for step in window),
-            useful_tokens=self._useful_tokens,
+            step=state.step,
+            loss=state.window_loss / state.window_steps,
+            learning_rate=learning_rate,
+            grad_norm=state.window_grad_norm / state.window_steps,
+            useful_tokens=state.useful_tokens,
             useful_tokens_per_second=rate,
             gemm_share=rate * self._flops_per_token / self._gemm_rate,
-            imbalance=_mean(step.imbalance for step in window),
-            seconds=self._seconds(),
+            imbalance=state.window_imbalance / state.window_steps,
+            seconds=state.seconds,
         )
 
     def _report(self, row: TrainingRow) -> None:
@@ -187,9 +181,3 @@ class Recorder:
             if name != "step":
                 self._tensorboard.add_scalar(f"train/{name}", value, row["step"])
         self._progress.trained(row)
-
-
-def _mean(values: Iterable[float]) -> float:
-    """Unlike `statistics.fmean`, of infinities too."""
-    listed = list(values)
-    return sum(listed) / len(listed)
