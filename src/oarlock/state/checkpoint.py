@@ -1,0 +1,233 @@
+"""A checkpoint on disk: written aside, checksummed, renamed, marked complete; no part of it can execute.
+
+RUN/checkpoints/step-00000500/
+    model.safetensors       weights by parameter name
+    optimizer.safetensors   `<parameter name>.<state key>`
+    state.json              `StateFile`
+    checksums.json          `Checksums` of the three above
+    COMPLETE                checksum of checksums.json; written last
+"""
+
+import re
+import shutil
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from pydantic import ValidationError
+
+from oarlock.config import Frozen
+from oarlock.state.files import checksum, read_tensors, remove, sync, write_bytes, write_tensors
+from oarlock.state.optimizers import OptimizerState
+from oarlock.state.snapshot import Snapshot
+
+FORMAT = 1
+CHECKPOINTS = "checkpoints"
+MODEL, OPTIMIZER, STATE, CHECKSUMS, COMPLETE = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "checksums.json",
+    "COMPLETE",
+)
+PROTECTED = (MODEL, OPTIMIZER, STATE)
+NAME = re.compile(r"step-(\d{8,})")
+PARTIAL = ".partial-"
+
+Parsed = TypeVar("Parsed", bound=Frozen)
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint was not saved, not published or not readable, and the run goes on."""
+
+
+class StateFile(Frozen):
+    """`state.json`."""
+
+    format: int
+    step: int
+    seed: int
+    progress: dict[str, float]
+    config_digest: str
+    oarlock: str
+    torch: str
+
+
+class Checksum(Frozen):
+    """What a file must be."""
+
+    size: int
+    """Bytes."""
+    xxh3_128: str
+
+
+class Checksums(Frozen):
+    """`checksums.json`."""
+
+    files: dict[str, Checksum]
+
+
+def checkpoint_path(run: Path, step: int) -> Path:
+    """Folder of the checkpoint of `step` in the run folder `run`."""
+    return run / CHECKPOINTS / f"step-{step:08d}"
+
+
+def complete_checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of the run folder `run` that are marked complete, oldest first."""
+    marked = [path.parent for path in (run / CHECKPOINTS).glob(f"*/{COMPLETE}") if NAME.fullmatch(path.parent.name)]
+    return sorted(marked, key=step_of)
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """The newest complete checkpoint of the run folder `run`, or None where there is none."""
+    complete = complete_checkpoints(run)
+    return complete[-1] if complete else None
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step in a checkpoint's name."""
+    match = NAME.fullmatch(checkpoint.name)
+    assert match is not None
+    return int(match[1])
+
+
+def write_checkpoint(run: Path, snapshot: Snapshot) -> Path:
+    """Write `snapshot` as the checkpoint of its step; it counts from the moment that COMPLETE is there.
+
+    An intact one of the same step and configuration is kept instead, a damaged or other one is replaced. Raises OSError
+    where the disk does not take it; nothing is left of it then.
+    """
+    snapshot.wait()
+    target = checkpoint_path(run, snapshot.step)
+    if _is_there(target, snapshot):
+        return target
+    partial = target.with_name(PARTIAL + target.name)
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        write_tensors(partial / MODEL, snapshot.weights)
+        state = {f"{name}.{key}": tensor for name, of in snapshot.optimizer.items() for key, tensor in of.items()}
+        write_tensors(partial / OPTIMIZER, state)
+        write_bytes(partial / STATE, _state_file(snapshot).model_dump_json(indent=1).encode())
+        write_bytes(partial / CHECKSUMS, _checksums(partial).model_dump_json(indent=1).encode())
+        if target.exists():
+            remove(target, COMPLETE)
+        partial.rename(target)
+        sync(target.parent)
+        write_bytes(target / COMPLETE, checksum(target / CHECKSUMS).encode())
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not (target / COMPLETE).is_file():
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    return target
+
+
+def read_checkpoint(path: Path) -> Snapshot:
+    """Read a checkpoint, verifying the size and the checksum of each file.
+
+    Raises ValueError that names the file that is missing, truncated or changed.
+    """
+    verify(path)
+    state = _read_state(path)
+    optimizer: OptimizerState = {}
+    for name, tensor in read_tensors(path / OPTIMIZER).items():
+        parameter, _, key = name.rpartition(".")
+        optimizer.setdefault(parameter, {})[key] = tensor
+    return Snapshot(
+        step=state.step,
+        weights=read_tensors(path / MODEL),
+        optimizer=optimizer,
+        progress=state.progress,
+        seed=state.seed,
+        config_digest=state.config_digest,
+    )
+
+
+def load_newest(run: Path) -> Snapshot | None:
+    """The newest complete checkpoint of the run folder `run`; None where it has none.
+
+    A damaged one is named in a `CheckpointWarning`, and the one before is taken. Raises ValueError where all are.
+    """
+    damaged = []
+    for path in reversed(complete_checkpoints(run)):
+        try:
+            return read_checkpoint(path)
+        except ValueError as error:
+            warnings.warn(f"damaged checkpoint, taking the one before: {error}", CheckpointWarning, stacklevel=2)
+            damaged.append(str(error))
+    if damaged:
+        raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(damaged)}. To start anew, remove {run}")
+    return None
+
+
+def verify(path: Path) -> None:
+    """Raise ValueError that names the first file of the checkpoint `path` that is missing, truncated or changed."""
+    for name in (*PROTECTED, CHECKSUMS, COMPLETE):
+        if not (path / name).is_file():
+            raise ValueError(f"{path / name} is missing, so this is no complete checkpoint")
+    if checksum(path / CHECKSUMS).encode() != (path / COMPLETE).read_bytes():
+        raise ValueError(f"{path / CHECKSUMS} does not match {path / COMPLETE}: one of the two is damaged")
+    files = _parse(Checksums, path / CHECKSUMS).files
+    for name in PROTECTED:
+        if name not in files:
+            raise ValueError(f"{path / CHECKSUMS} does not list {name}")
+        expected = files[name]
+        size = (path / name).stat().st_size
+        if size != expected.size:
+            raise ValueError(
+                f"{path / name} has {size} bytes, {expected.size} were written: it is truncated or damaged"
+            )
+        if checksum(path / name) != expected.xxh3_128:
+            raise ValueError(f"{path / name} is damaged: its checksum differs from the one in {CHECKSUMS}")
+
+
+def clean_up(run: Path) -> None:
+    """Delete what killed saves left in the run folder `run`; only for the process that holds its lock."""
+    for path in (run / CHECKPOINTS).glob("*"):
+        unmarked = NAME.fullmatch(path.name) and not (path / COMPLETE).is_file()
+        if path.is_dir() and (path.name.startswith(PARTIAL) or unmarked):
+            shutil.rmtree(path)
+
+
+def _state_file(snapshot: Snapshot) -> StateFile:
+    return StateFile(
+        format=FORMAT,
+        step=snapshot.step,
+        seed=snapshot.seed,
+        progress=snapshot.progress,
+        config_digest=snapshot.config_digest,
+        oarlock=version("oarlock"),
+        torch=torch.__version__,
+    )
+
+
+def _checksums(folder: Path) -> Checksums:
+    files = {name: folder / name for name in PROTECTED}
+    return Checksums(files={n: Checksum(size=f.stat().st_size, xxh3_128=checksum(f)) for n, f in files.items()})
+
+
+def _is_there(target: Path, snapshot: Snapshot) -> bool:
+    """Whether an intact checkpoint of the same step and trajectory exists: replacing it would risk it for nothing."""
+    try:
+        verify(target)
+        state = _read_state(target)
+    except ValueError:
+        return False
+    return (state.seed, state.config_digest) == (snapshot.seed, snapshot.config_digest)
+
+
+def _read_state(path: Path) -> StateFile:
+    state = _parse(StateFile, path / STATE)
+    if state.format != FORMAT:
+        raise ValueError(f"{path / STATE} has format {state.format}, but this version of oarlock reads {FORMAT}")
+    return state
+
+
+def _parse(kind: type[Parsed], path: Path) -> Parsed:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error

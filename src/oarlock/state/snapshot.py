@@ -1,0 +1,103 @@
+"""The state of a run at one step, as a value in host memory."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from oarlock.state.names import by_plain_name
+from oarlock.state.optimizers import OptimizerState, load_optimizer_state, optimizer_state, tensor_differences
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """All that is needed to go on after `step`: the batches of later steps follow from the seed alone."""
+
+    step: int
+    """Optimizer steps done."""
+    weights: dict[str, Tensor]
+    """Master weights by the plain model's parameter names, in host memory."""
+    optimizer: OptimizerState
+    """Optimizer state by parameter name and state key, in host memory."""
+    progress: dict[str, float]
+    """Totals since step 0, such as `useful_tokens` and `seconds`."""
+    seed: int
+    """Seed of the run."""
+    config_digest: str
+    """`trajectory_digest` of the run's configuration."""
+    wait: Callable[[], None] = _nothing
+    """Returns once the tensors hold their values: copies from a GPU are still under way when a snapshot is taken."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(t.nbytes for state in (self.weights, *self.optimizer.values()) for t in state.values())
+
+
+def take_snapshot(
+    step: int,
+    named_parameters: Iterable[tuple[str, Tensor]],
+    optimizers: Iterable[Optimizer],
+    *,
+    progress: Mapping[str, float],
+    seed: int,
+    config_digest: str,
+) -> Snapshot:
+    """Copy the state of a run to host memory, so that training may go on changing it at once.
+
+    Names lose what wrappers put into them. Copies from a GPU are asynchronous, into pinned memory; the host does not
+    wait. Raises ValueError for optimizer state that has no name or is no tensor.
+    """
+    parameters = by_plain_name(named_parameters)
+    state = optimizer_state(optimizers, parameters)
+    return Snapshot(
+        step=step,
+        weights={name: _copy(parameter) for name, parameter in parameters.items()},
+        optimizer={name: {key: _copy(value) for key, value in of.items()} for name, of in state.items()},
+        progress=dict(progress),
+        seed=seed,
+        config_digest=config_digest,
+        wait=_copies_done(parameters.values()),
+    )
+
+
+def restore(
+    snapshot: Snapshot, named_parameters: Iterable[tuple[str, Tensor]], optimizers: Iterable[Optimizer]
+) -> None:
+    """Put weights and optimizer state back, by plain parameter name and bit for bit.
+
+    Raises ValueError that names every parameter or state that is missing, unexpected or of another shape or type; no
+    weight is changed then.
+    """
+    parameters = by_plain_name(named_parameters)
+    snapshot.wait()
+    problems = [f"{name} is missing" for name in parameters.keys() - snapshot.weights.keys()]
+    problems += [f"{name} is unexpected" for name in snapshot.weights.keys() - parameters.keys()]
+    for name in parameters.keys() & snapshot.weights.keys():
+        problems += tensor_differences(name, parameters[name], snapshot.weights[name])
+    if problems:
+        raise ValueError("the saved weights do not fit the model: " + "; ".join(sorted(problems)))
+    load_optimizer_state(optimizers, parameters, snapshot.optimizer)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(snapshot.weights[name])
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return tensor.to("cpu", non_blocking=tensor.is_cuda, copy=True, memory_format=torch.contiguous_format)
+
+
+def _copies_done(tensors: Iterable[Tensor]) -> Callable[[], None]:
+    device = next((tensor.device for tensor in tensors if tensor.is_cuda), None)
+    if device is None:
+        return _nothing
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event.synchronize
