@@ -85,7 +85,9 @@ def test_embedding_sums_its_gradient_in_fp32() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("num_targets", (0, 1, 63))
 def test_cross_entropy_over_the_real_vocabulary(form: str, num_targets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["oarlock.ops.cross_entropy.reference"], "_CHUNK_BYTES", 20 * 4 * 16)  # several chunks
+    monkeypatch.setattr(
+        sys.modules["oarlock.ops.cross_entropy.reference"], "_CHUNK_BYTES", 20 * 4 * 16
+    )  # several chunks
     targets = torch.randint(13, (num_targets,))
 
     def ours(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

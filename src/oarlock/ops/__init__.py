@@ -8,6 +8,7 @@ from oarlock.ops.cross_entropy import cross_entropy, cross_entropy_and_hits
 from oarlock.ops.dropout import dropout_add
 from oarlock.ops.embedding import embedding
 from oarlock.ops.geglu import geglu
+from oarlock.ops.gemm_rate import gemm_rate
 from oarlock.ops.library import check_choices, serving_form
 from oarlock.ops.random_bits import row_keys
 from oarlock.ops.rotary import rotary
@@ -23,6 +24,7 @@ __all__ = [
     "dropout_add",
     "embedding",
     "geglu",
+    "gemm_rate",
     "rotary",
     "row_keys",
     "serving_form",

@@ -1,7 +1,8 @@
 """The only room that reads device values: progress, metrics files, TensorBoard, the HTML report of a run."""
 
 from oarlock.report.drain import StepRecord
-from oarlock.report.facts import Guess, RunFacts, Sample, SampleTarget
+from oarlock.report.facts import Guess, RunFacts, Sample, SampleTarget, read_facts, write_facts, write_samples
+from oarlock.report.guesses import guesses_table
 from oarlock.report.html import write_report
 from oarlock.report.metrics import EvaluationRow, MetricsFile, TrainingRow, read_metrics, truncate_after
 from oarlock.report.progress import TrainingProgress, prepare_progress
@@ -21,8 +22,12 @@ __all__ = [
     "TrainingProgress",
     "TrainingRow",
     "data_report_table",
+    "guesses_table",
     "prepare_progress",
+    "read_facts",
     "read_metrics",
     "truncate_after",
+    "write_facts",
     "write_report",
+    "write_samples",
 ]

@@ -1,9 +1,14 @@
 """`run.json` and `samples.json`: what `oarlock train` leaves in a run folder for the report."""
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+RUN_FACTS = "run.json"
+SAMPLES = "samples.json"
 
 
 class _Known(BaseModel):
@@ -56,3 +61,34 @@ class Sample(_Known):
 
     text: str
     targets: tuple[SampleTarget, ...] = ()
+
+
+def write_facts(folder: Path, facts: RunFacts) -> None:
+    """Write `run.json`; a reader sees the old one or the new one."""
+    _replace(folder / RUN_FACTS, facts.model_dump_json(indent=1))
+
+
+def read_facts(folder: Path) -> RunFacts:
+    """Read `run.json`; empty facts where there is none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = folder / RUN_FACTS
+    if not path.exists():
+        return RunFacts()
+    try:
+        return RunFacts.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{path} is damaged: {error}; remove it") from error
+
+
+def write_samples(folder: Path, samples: Sequence[Sample]) -> None:
+    """Write `samples.json`."""
+    _replace(folder / SAMPLES, TypeAdapter(tuple[Sample, ...]).dump_json(tuple(samples), indent=1).decode())
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)

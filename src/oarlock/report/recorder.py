@@ -1,5 +1,6 @@
 """What the training loop tells of each step, brought to the metrics file, TensorBoard and the display."""
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -158,6 +159,11 @@ class Recorder:
             self._report(self._row(record.learning_rate))
             kept = self._state.model_dump(include={"step", "useful_tokens", "seconds"})
             self._state = RecorderState(**kept)
+        if not math.isfinite(drained.loss):
+            raise RuntimeError(
+                f"the loss is not finite any more at step {record.step} (learning rate {record.learning_rate:.3g}): "
+                "nothing was saved since it was. Lower optimizer.learning_rate, or raise schedule.warmup_steps"
+            )
 
     def _row(self, learning_rate: float) -> TrainingRow:
         state = self._state

@@ -1,5 +1,6 @@
 """Taking a run folder for a run: a new one, or the one that it holds already."""
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from oarlock.state.lock import LOCK
 from oarlock.state.snapshot import restore
 
 CONFIG = "config.yaml"
+TOKENIZER = "tokenizer"
 
 
-def claim_run(run: Path, config: RunConfig, data_fingerprint: str) -> str:
+def claim_run(run: Path, config: RunConfig, data_fingerprint: str, tokenizer: Path) -> str:
     """Write the resolved configuration into the run folder `run`, and return its digest for checkpoints.
+
+    The tokenizer's folder is copied along, so that the run can be exported when the data set is gone.
 
     Raises ValueError where the folder holds something else, or a run with checkpoints whose configuration differs in
     what the weights depend on; the message names the fields.
@@ -44,6 +48,7 @@ def claim_run(run: Path, config: RunConfig, data_fingerprint: str) -> str:
     partial = path.with_suffix(".partial")
     write_run_config(partial, config)
     partial.replace(path)
+    shutil.copytree(tokenizer, run / TOKENIZER, dirs_exist_ok=True)
     return trajectory_digest(config, data_fingerprint)
 
 

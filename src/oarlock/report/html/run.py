@@ -9,7 +9,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from oarlock.corpus.data_report import DataReport
-from oarlock.report.facts import RunFacts, Sample
+from oarlock.report.facts import RunFacts, Sample, read_facts
 from oarlock.report.metrics import EvaluationRow, TrainingRow, read_metrics
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def read_run(folder: Path) -> Run:
         config=_config(folder / "config.yaml", config_text),
         training=training,
         evaluations=evaluations,
-        facts=_json(folder / "run.json", TypeAdapter(RunFacts), RunFacts()),
+        facts=read_facts(folder),
         data_report=_json(folder / "data_report.json", TypeAdapter(DataReport | None), None),
         samples=_json(folder / "samples.json", TypeAdapter(tuple[Sample, ...]), ()),
     )

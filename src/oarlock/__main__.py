@@ -1,0 +1,7 @@
+"""`python -m oarlock`."""
+
+import sys
+
+from oarlock.cli import main
+
+sys.exit(main())

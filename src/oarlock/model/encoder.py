@@ -1,0 +1,114 @@
+"""The encoder and its masked-LM head, made of parts that the architectures choose.
+
+Suffixes: T tokens, S sequences, M targets, D hidden, V vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, linear
+
+from oarlock import ops
+from oarlock.batches import Batch
+from oarlock.config import ModelConfig
+
+
+class Encoder(nn.Module):
+    """Embeddings, layers and, where the layers leave it open, a last LayerNorm."""
+
+    def __init__(self, embeddings: nn.Module, layers: Sequence[nn.Module], final_norm: nn.Module) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+        self.layers = nn.ModuleList(layers)
+        self.final_norm = final_norm
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Hidden states of all tokens, [T, D]."""
+        x_TD = self.embeddings(batch)
+        for layer in self.layers:
+            x_TD = layer(x_TD, batch)
+        out: Tensor = self.final_norm(x_TD)
+        return out
+
+
+class Pooler(nn.Module):
+    """A dense layer with tanh on each sequence's first token (BERT)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_TD: Tensor, batch: Batch) -> Tensor:
+        """Pooled states [S, D]."""
+        out: Tensor = torch.tanh(self.dense(hidden_TD[batch.cu_seqlens_S1[:-1].long()]))
+        return out
+
+
+class MaskedLMHead(nn.Module):
+    """Dense layer, GELU and LayerNorm; the output matrix is the word embeddings', with a bias of its own."""
+
+    def __init__(self, config: ModelConfig, bias: bool) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+        self.norm = nn.LayerNorm(config.hidden_size, config.norm_epsilon, bias=bias)
+        self.bias = nn.Parameter(torch.zeros(config.padded_vocab_size))
+
+    def forward(self, hidden_MD: Tensor) -> Tensor:
+        """What the output matrix multiplies, [M, D]."""
+        out: Tensor = self.norm(gelu(self.dense(hidden_MD)))
+        return out
+
+
+class MaskedLM(nn.Module):
+    """An encoder with a masked-LM head that reads target positions only.
+
+    Rows of the word embeddings from `vocab_size` on pad the matrix to an efficient shape: no loss reads them and no
+    prediction names them.
+    """
+
+    def __init__(self, config: ModelConfig, encoder: Encoder, head: MaskedLMHead, pooler: Pooler | None) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder, self.head, self.pooler = encoder, head, pooler
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The word embeddings, tied to the output, [V, D]."""
+        weight = self.encoder.get_parameter("embeddings.words.weight")
+        return weight
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Loss of a micro-batch: summed cross entropy over the targets of the *global* batch, a 0-d fp32 tensor.
+
+        Summing it over the micro-batches and ranks of a global batch gives the loss, and its gradient the gradient,
+        however the batch was split.
+        """
+        return ops.cross_entropy(
+            self._target_states(batch),
+            self.output_weight,
+            self.head.bias,
+            batch.target_ids_M,
+            self.config.vocab_size,
+            1.0 / max(1, batch.num_targets),
+            self.config.ops.get("cross_entropy", "auto"),
+        )
+
+    def loss_and_hits(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Summed cross entropy (0-d fp32) and number of targets predicted right (0-d int64), for evaluation."""
+        return ops.cross_entropy_and_hits(
+            self._target_states(batch),
+            self.output_weight,
+            self.head.bias,
+            batch.target_ids_M,
+            self.config.vocab_size,
+            self.config.ops.get("cross_entropy", "auto"),
+        )
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits over the real vocabulary at the target positions, [M, V]."""
+        return linear(self._target_states(batch), self.output_weight, self.head.bias)[:, : self.config.vocab_size]
+
+    def _target_states(self, batch: Batch) -> Tensor:
+        out: Tensor = self.head(self.encoder(batch)[batch.target_positions_M])
+        return out

@@ -1,0 +1,43 @@
+"""ModernBERT (Warner et al., 2024, arXiv:2412.13663): rotary positions, pre-norm, GeGLU, no biases, and global
+attention in every n-th layer with local attention between.
+"""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from oarlock.config import ModelConfig
+from oarlock.model.dropout import Dropout
+from oarlock.model.embeddings import RotaryTable, WordEmbeddings
+from oarlock.model.encoder import Encoder, MaskedLM, MaskedLMHead
+from oarlock.model.layers import GegluMLP, PreNormLayer, SelfAttention
+
+
+def build(config: ModelConfig, dropout: Callable[[float], Dropout]) -> MaskedLM:
+    """A ModernBERT of the given shape."""
+    embeddings = WordEmbeddings(config, dropout(config.dropout))
+    everywhere = RotaryTable(config.head_size, config.max_length, config.global_rope_theta)
+    nearby = RotaryTable(config.head_size, config.max_length, config.local_rope_theta)
+    layers = [
+        PreNormLayer(
+            config,
+            SelfAttention(
+                config,
+                bias=False,
+                window=None if is_global(config, i) else config.local_window // 2,
+                rotary=everywhere if is_global(config, i) else nearby,
+                dropout=dropout(config.attention_dropout),
+            ),
+            GegluMLP(config),
+            (dropout(config.dropout), dropout(config.dropout)),
+            normalise_input=i > 0,
+        )
+        for i in range(config.num_layers)
+    ]
+    encoder = Encoder(embeddings, layers, nn.LayerNorm(config.hidden_size, config.norm_epsilon, bias=False))
+    return MaskedLM(config, encoder, MaskedLMHead(config, bias=False), None)
+
+
+def is_global(config: ModelConfig, layer: int) -> bool:
+    """Whether a layer attends to the whole sequence."""
+    return layer % config.global_every == 0
