@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,18 +44,39 @@ class Batch:
         """T."""
         return self.ids_T.numel()
 
+    def token_samples(self) -> Tensor:
+        """Data-set index of the sequence that each token belongs to, int64 [T]."""
+        lengths_S = self.cu_seqlens_S1.diff()
+        return self.sample_ids_S.repeat_interleave(lengths_S, output_size=self.num_tokens)
+
     def to(self, device: torch.device) -> "Batch":
         """The same batch on `device`; the copy is asynchronous where the memory is pinned."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":
-        """The same batch in page-locked memory (called by torch's DataLoader)."""
+        """The same batch in page-locked memory."""
         return self._map(Tensor.pin_memory)
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the batch's memory from being reused before `stream` is done with it."""
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), Tensor):
+                value.record_stream(stream)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by value: a batch goes from process to process through a pipe and leaves no shared memory behind."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return _unpickle, tuple(v.numpy() if isinstance(v, Tensor) else v for v in values)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {name: function(v) for name, v in values.items() if isinstance(v, Tensor)}
         return replace(self, **moved)
+
+
+def _unpickle(*values: Any) -> Batch:
+    restored: list[Any] = [torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in values]
+    return Batch(*restored)
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,15 @@ class GlobalBatch:
     imbalance: float
     """Largest over mean number of tokens of a (rank, micro-batch) cell."""
 
+    def to(self, device: torch.device) -> "GlobalBatch":
+        """The same batch on `device`; the copy is asynchronous where the memory is pinned."""
+        return replace(self, microbatches=tuple(batch.to(device) for batch in self.microbatches))
+
     def pin_memory(self) -> "GlobalBatch":
-        """The same batch in page-locked memory (called by torch's DataLoader)."""
+        """The same batch in page-locked memory."""
         return replace(self, microbatches=tuple(batch.pin_memory() for batch in self.microbatches))
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the batch's memory from being reused before `stream` is done with it."""
+        for batch in self.microbatches:
+            batch.record_stream(stream)
