@@ -8,7 +8,24 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from oarlock.config import ModelConfig
+
 GROWTH = 50  # a cell that overflows asks for 1/50 more cells: few tries, and at most 2 % more than needed
+
+
+BERT_BASE_QUADRATIC = 4608
+
+
+def quadratic_length(model: ModelConfig) -> int:
+    """Length at which a layer's attention costs as many multiplications as its linear parts.
+
+    With width D and feed-forward width I, a token costs 4 D^2 + 2 D I in the linear parts (with GeGLU 4 D^2 + 3 D I)
+    and 2 D L in attention over L tokens, so L = 2 D + I (or 2 D + 1.5 I). A local layer's attention does not grow with
+    L: where one layer in g is global, the length is g times that.
+    """
+    if model.kind == "modernbert":
+        return (2 * model.hidden_size + 3 * model.intermediate_size // 2) * model.global_every
+    return 2 * model.hidden_size + model.intermediate_size
 
 
 def assign(

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import torch
 
+from oarlock.batches.balance import BERT_BASE_QUADRATIC
 from oarlock.batches.batch import GlobalBatch
 from oarlock.batches.global_batches import GlobalBatches
 from oarlock.batches.workers import build_ahead
@@ -23,14 +24,15 @@ def training_batches(
     seed: int,
     first_step: int,
     last_step: int,
-    quadratic: int,
+    quadratic: int = BERT_BASE_QUADRATIC,
     device: torch.device = CPU,
     rank: int = 0,
     world_size: int = 1,
 ) -> Generator[GlobalBatch, None, None]:
     """The global batches of the steps `first_step` (from 1) to `last_step`, on `device`, as `rank` sees them.
 
-    `quadratic` is the length at which attention costs as much as the linear layers: balance weighs sequences by it.
+    `quadratic` is the length at which attention costs as much as the linear layers (`quadratic_length` of the model, by
+    default BERT-base's): balance weighs sequences by it.
     The first batch costs the same whatever the step. Close the generator to end its processes.
 
     Raises ValueError at once where the training split is empty or does not fit `batch`; while running, as

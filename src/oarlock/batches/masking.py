@@ -58,7 +58,8 @@ def num_targets(maskable_S: NDArray[np.int64], config: MaskingConfig) -> NDArray
     Only a sequence without a maskable token has none.
     """
     rounded = np.rint(config.rate * maskable_S).astype(np.int64)
-    return np.minimum(np.maximum(rounded, 1), maskable_S)
+    targets_S: NDArray[np.int64] = np.minimum(np.maximum(rounded, 1), maskable_S)
+    return targets_S
 
 
 def mask(

@@ -13,7 +13,6 @@ from oarlock.corpus import Dataset
 NUM_SAMPLES = 200_000
 VOCAB_SIZE = 30_522
 SEQUENCES = 448
-QUADRATIC = 4608  # of BERT-base
 WARMUP_STEPS = 8
 
 
@@ -31,7 +30,6 @@ def measure_loader(workers: int, *, dataset: Dataset | None = None, steps: int =
         seed=0,
         first_step=1,
         last_step=WARMUP_STEPS + steps,
-        quadratic=QUADRATIC,
         device=torch.device("cpu"),
     )
     tokens, imbalance, start = 0, 0.0, 0.0

@@ -47,7 +47,7 @@ def toy_dataset(
 
 
 def write_toy_dataset(folder: Path, dataset: Dataset) -> Dataset:
-    """Write a data set as the folder that `oarlock prepare` would (without tokenizer and report); it, with its folder."""
+    """Write a data set as `oarlock prepare` would, without tokenizer and report; returns it with its folder."""
     for name, split in (("train", dataset.train), ("validation", dataset.validation)):
         (folder / name).mkdir(parents=True)
         for array in ("ids", "lengths", "offsets", "maskable"):
