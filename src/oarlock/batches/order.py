@@ -2,7 +2,7 @@
 
 A Feistel network permutes the integers of `bits` bits, as few as hold n; indices that land outside range(n) are sent
 through it again until they land inside ("cycle walking", Black and Rogaway, 2002), once on average at most. No table,
-no state: the memory is that of the answer.
+no state: the memory is that of the answer. A short list is sorted by hashes of its indices instead.
 """
 
 import numpy as np
@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from oarlock.batches.mixing import hash_counters
 
-MIN_BITS = 6
-SMALL_BITS = 12  # Up to here halves are so short that few rounds leave a measurable bias,
-SMALL_ROUNDS, ROUNDS = 12, 6  # and the second pass over a short list costs nothing.
+ROUNDS = 6
+SMALL = 4096  # up to here sorting hashes is as quick; a Feistel network of so few bits would need more rounds
 MAX_SIZE = 2**40
 
 
@@ -25,9 +24,10 @@ def permute(indices: ArrayLike, n: int, key: int) -> NDArray[np.int64]:
         raise ValueError(f"cannot permute {n} items: the number must be from 1 to 2^40")
     images = np.array(indices, np.uint64, ndmin=1)
     assert images.size == 0 or int(images.max()) < n
-    bits = max(MIN_BITS, (n - 1).bit_length())
-    num_rounds = SMALL_ROUNDS if bits <= SMALL_BITS else ROUNDS
-    keys = hash_counters(key, np.arange(num_rounds)).tolist()
+    if n <= SMALL:
+        return np.argsort(hash_counters(key, np.arange(n)))[images.astype(np.int64)]
+    bits = (n - 1).bit_length()
+    keys = hash_counters(key, np.arange(ROUNDS)).tolist()
     images = _feistel(images, bits, keys)
     outside = np.flatnonzero(images >= n)
     while outside.size:
