@@ -30,10 +30,9 @@ def pack(
     denominator, by default the targets of this batch. `sample_ids` are 0, 1, 2, ... by default.
     """
     ids_T = _flat(sequences)
-    lengths_S = np.array([np.size(ids) for ids in sequences], np.int64)
+    lengths_S = _sizes(sequences)
     targets = targets or [()] * len(sequences)
-    num_targets_S = [np.size(positions) for positions in targets]
-    targets_M = _flat(targets) + np.repeat(np.cumsum(lengths_S) - lengths_S, num_targets_S)
+    targets_M = _flat(targets) + np.repeat(np.cumsum(lengths_S) - lengths_S, _sizes(targets))
     return _batch(
         ids_T,
         lengths_S,
@@ -56,6 +55,10 @@ def pack_samples(
     maskable_S = maskable_lengths(split, samples_S, rules)
     input_ids_T, targets_M, true_ids_M = mask(ids_T, lengths_S, samples_S, maskable_S, mask_key, rules)
     return _batch(input_ids_T, lengths_S, targets_M, true_ids_M, num_targets, samples_S, dropout_key)
+
+
+def _sizes(parts: Sequence[ArrayLike]) -> NDArray[np.int64]:
+    return np.array([np.asarray(part).size for part in parts], np.int64)
 
 
 def _flat(parts: Sequence[ArrayLike]) -> NDArray[np.int64]:
