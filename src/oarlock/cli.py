@@ -145,12 +145,12 @@ def report(folder: Annotated[Positional[str], arg(metavar="FOLDER")], /) -> None
     Args:
         folder: Run folder, or folder that `oarlock prepare` wrote.
     """
-    from oarlock.corpus import read_report
+    from oarlock.corpus import DataReport
     from oarlock.report import data_report_table, write_report
 
     path = fetch(folder)
     if (path / "manifest.json").exists():
-        out.print(data_report_table(read_report(path)))
+        out.print(data_report_table(DataReport.model_validate_json((path / "report.json").read_bytes())))
     else:
         say(str(write_report(path)))
 

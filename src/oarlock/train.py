@@ -11,6 +11,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from oarlock.batches import evaluation_batches, training_batches
+from oarlock.batches.balance import quadratic_length
 from oarlock.config import RunConfig
 from oarlock.config.folders import fetch
 from oarlock.corpus import Dataset, open_dataset
@@ -107,6 +108,7 @@ def train(config: RunConfig, console: Console | None = None) -> RunResult:
             seed=config.seed,
             first_step=start.step + 1,
             last_step=config.steps,
+            quadratic=quadratic_length(config.model),
             device=device,
         )
         step = start.step
@@ -116,6 +118,8 @@ def train(config: RunConfig, console: Console | None = None) -> RunResult:
             result = train_step(learner, batch, share)
             rate = share * config.optimizer.learning_rate
             recorder.record(StepRecord(step, result.loss, result.grad_norm, rate, batch.num_tokens, batch.imbalance))
+            if batch.num_targets == 0:
+                recorder.say(f"step {step}: no token of the batch can be masked, so the weights stay as they were")
             last = step == config.steps
             if step % config.evaluation.every == 0 or last:
                 with recorder.pause():
@@ -135,7 +139,8 @@ def train(config: RunConfig, console: Console | None = None) -> RunResult:
             if interrupt.requested:
                 break
         saver.wait()
-        recorder.flush()
+        if saver.last_saved != step > start.step:
+            raise RuntimeError(f"step {step} was not saved in {run.local}; make room and run the same command again")
         finished = step == config.steps
         write_facts(run.local, facts.model_copy(update={"status": "finished" if finished else "stopped"}))
         tokenizer = Tokenizer.from_file(str(dataset.folder / "tokenizer" / "tokenizer.json"))
