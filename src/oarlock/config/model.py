@@ -38,7 +38,8 @@ class ModelConfig(Frozen):
     initializer_range: float = Field(default=0.02, gt=0.0)
     """Standard deviation of the initial weights."""
     pooler: bool = False
-    """Add BERT's pooler (a dense layer with tanh on the first token)."""
+    """BERT and RoBERTa: add the pooler (a dense layer with tanh on the first token), which a masked-LM loss does not
+    train and an export leaves out."""
     local_window: int = Field(default=128, gt=0)
     """ModernBERT: width of the sliding window of a local layer; a token sees local_window / 2 on each side."""
     global_every: int = Field(default=3, ge=1)
@@ -53,7 +54,7 @@ class ModelConfig(Frozen):
     """Form of an operator where it should not be the device's own, as `{"attention": "reference"}`."""
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> "ModelConfig":
+    def _fits_together(self) -> "ModelConfig":
         if self.hidden_size % self.num_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}; change one of them"
@@ -66,6 +67,8 @@ class ModelConfig(Frozen):
             )
         if self.kind == "modernbert" and self.local_window % 2:
             raise ValueError(f"local_window {self.local_window} is odd; a token sees half of it on each side")
+        if self.kind == "modernbert" and self.pooler:
+            raise ValueError("modernbert has no pooler; leave pooler at False")
         return self
 
     @property

@@ -22,6 +22,16 @@ from oarlock.model.huggingface.weights import KINDS, to_folder
 TOLERANCE = 1e-5
 """Largest difference of two logits, as a share of the largest logit where that is above 1."""
 
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
+
 CARD = """---
 library_name: transformers
 pipeline_tag: fill-mask
@@ -36,7 +46,8 @@ A masked language model of the {kind} architecture, trained with Oarlock.
 |---|---|
 {rows}
 
-{pooler} The tokenizer is in this folder.
+The tokenizer is in this folder. A pooler is not, because masked-LM training does not train one: for a vector of a
+whole sequence take its first token's hidden state, or the mean of all.
 
 ```python
 from transformers import pipeline
@@ -67,23 +78,22 @@ def export_huggingface(
 ) -> Exported:
     """Write the model as a folder that `transformers` loads, and compare the two.
 
-    The vocabulary's padding is trimmed; weights are fp32 safetensors. The folder is written aside and takes its name
-    only after the comparison.
+    The vocabulary's padding is trimmed and a pooler left out; weights are fp32 safetensors. The folder is written aside
+    and takes its name only after the comparison.
 
     Args:
         model: in fp32.
-        tokenizer: folder whose files are copied along.
+        tokenizer: folder whose tokenizer files are copied along.
         special_ids: `pad`, `start` and `end` go into config.json.
         out: new folder.
         facts: rows of the model card.
-        overwrite: replace a folder that is not empty.
+        overwrite: replace the model that `out` holds.
 
     Raises:
-        ValueError: `out` is not empty.
+        ValueError: `out` is not empty and may not be replaced, or `tokenizer` holds none.
         RuntimeError: the exported folder's logits differ from the model's.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not overwrite:
-        raise ValueError(f"{out} is not empty; choose another folder or give --overwrite")
+    _check_target(out, overwrite)
     aside = out.with_name(f".{out.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -96,6 +106,15 @@ def export_huggingface(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return Exported(out, checked_with, difference)
+
+
+def _check_target(out: Path, overwrite: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not overwrite:
+        raise ValueError(f"{out} is not empty; choose another folder or give --overwrite")
+    if not (out / "config.json").is_file():
+        raise ValueError(f"{out} holds no model that could be replaced (no config.json); choose another folder")
 
 
 def _write(
@@ -115,15 +134,13 @@ def _write(
     }
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     save_file(to_folder(model), folder / "model.safetensors", metadata={"format": "pt"})
-    for file in tokenizer.iterdir():
+    files = [tokenizer / name for name in TOKENIZER_FILES if (tokenizer / name).is_file()]
+    if not files:
+        raise ValueError(f"{tokenizer} holds no tokenizer (such as {TOKENIZER_FILES[0]})")
+    for file in files:
         shutil.copy(file, folder / file.name)
-    pooler = (
-        "The folder holds a pooler, which masked-LM training leaves at its initial value."
-        if model.pooler is not None
-        else "The folder holds no pooler: take the first token's hidden state, or a mean, for a sequence's vector."
-    )
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
-    (folder / "README.md").write_text(CARD.format(kind=model.config.kind, title=title, rows=rows, pooler=pooler))
+    (folder / "README.md").write_text(CARD.format(kind=model.config.kind, title=title, rows=rows))
 
 
 def _compare(model: MaskedLM, folder: Path, special_ids: Mapping[str, int]) -> tuple[str, float]:
@@ -155,8 +172,15 @@ def _compare(model: MaskedLM, folder: Path, special_ids: Mapping[str, int]) -> t
 
 def _transformers_logits(folder: Path, sequences: list[list[int]]) -> Tensor:
     from transformers import AutoModelForMaskedLM
+    from transformers.utils import logging
 
-    model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    finally:
+        if shown:
+            logging.enable_progress_bar()
     return torch.cat([model(torch.tensor([ids])).logits[0] for ids in sequences])
 
 

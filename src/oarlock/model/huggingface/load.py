@@ -41,7 +41,10 @@ def read_config(folder: Path) -> ModelConfig:
     path = folder / "config.json"
     if not path.exists():
         raise ValueError(f"{folder} is no Hugging Face model folder: it has no config.json")
-    settings: dict[str, Any] = json.loads(path.read_text())
+    try:
+        settings: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
     kind = KINDS.get(settings.get("model_type", ""))
     if kind is None:
         raise ValueError(f"{path}: model_type {settings.get('model_type')!r} is not one of {', '.join(KINDS)}")

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -29,9 +30,14 @@ def names(model: MaskedLM) -> dict[str, tuple[str, ...]]:
 
 
 def to_folder(model: MaskedLM) -> dict[str, Tensor]:
-    """The model's weights in fp32 under the folder's names; the vocabulary's padding is cut off."""
+    """The model's weights in fp32 under the folder's names; the vocabulary's padding is cut off, a pooler left out.
+
+    A masked-LM loss does not train a pooler, and `transformers` warns of one in a masked-LM folder.
+    """
     out: dict[str, Tensor] = {}
     for ours, theirs in names(model).items():
+        if ours.startswith("pooler."):
+            continue
         weight = model.get_parameter(ours).detach().float().cpu()
         if ours in _PADDED:
             weight = weight[: model.config.vocab_size]
@@ -84,7 +90,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Raises:
         ValueError: there are no weights, or they cannot be read.
     """
-    for stem, load in (("model.safetensors", load_file), ("pytorch_model.bin", _load_bin)):
+    for stem, load in (("model.safetensors", _load_safetensors), ("pytorch_model.bin", _load_bin)):
         index = folder / f"{stem}.index.json"
         files = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else [stem]
         if (folder / files[0]).exists():
@@ -95,6 +101,13 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
                 weights |= load(folder / Path(file).name)
             return weights
     raise ValueError(f"{folder} holds neither model.safetensors nor pytorch_model.bin")
+
+
+def _load_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged, or no safetensors file: {error}") from error
 
 
 def _load_bin(path: Path) -> dict[str, Tensor]:
