@@ -1,8 +1,11 @@
 """Fixtures that several rooms share."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is loaded, as the command line does
 
 from oarlock.testing.texts import prepare_text
 

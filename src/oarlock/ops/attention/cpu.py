@@ -26,11 +26,22 @@ _QUERY_BLOCK = 128
 _MASKED = -1e30  # finite: a row whose keys are all masked stays free of NaN
 
 
-class _Group(NamedTuple):
-    """Sequences (start, end) that are computed together at a common length."""
+class _Run(NamedTuple):
+    """Sequences of equal length that lie side by side in the pack: one copy serves them all."""
 
-    members: list[tuple[int, int]]
+    start: int
+    count: int
     length: int
+
+
+class _Group(NamedTuple):
+    """Runs that are computed together, each sequence at the group's length."""
+
+    runs: list[_Run]
+    size: int
+    """Number n of sequences."""
+    length: int
+    """Number L of tokens at which each is computed."""
 
 
 class _Block(NamedTuple):
@@ -52,7 +63,7 @@ def forward(
         q, k, v = _gather(qkv.permute(1, 2, 0, 3), group)
         q *= scale
         o = torch.empty_like(q)
-        for block in _blocks(group.length, window, num_heads * len(group.members)):
+        for block in _blocks(group.length, window, num_heads * group.size):
             p = _probabilities(q, k, block, group, window)
             if dropout:
                 p *= _kept(keys, block, group, num_heads, dropout)
@@ -82,7 +93,7 @@ def backward(
         q *= scale
         if dropout:
             grad_o *= keep_scale(dropout)
-        blocks = _blocks(group.length, window, num_heads * len(group.members))
+        blocks = _blocks(group.length, window, num_heads * group.size)
         grads = q.new_empty if len(blocks) == 1 else q.new_zeros
         grad_qkv = grads((3, *q.shape))
         for block in blocks:
@@ -110,17 +121,29 @@ def backward(
 def _groups(cu_seqlens: Tensor, num_heads: int, window: int) -> Iterator[_Group]:
     by_length = defaultdict(list)
     for start, end in sequences(cu_seqlens):
-        by_length[_grid(end - start)].append((start, end))
+        by_length[_grid(end - start)].append((start, end - start))
     for length, members in by_length.items():
         reach = length if window < 0 else min(length, 2 * window + _QUERY_BLOCK)
         together = max(1, _MAX_SCORES // (num_heads * min(length, reach) * reach))
         for first in range(0, len(members), together):
-            yield _Group(members[first : first + together], length)
+            some = members[first : first + together]
+            yield _Group(_runs(some), len(some), length)
+
+
+def _runs(members: list[tuple[int, int]]) -> list[_Run]:
+    runs: list[_Run] = []
+    for start, length in members:
+        last = runs[-1] if runs else _Run(0, 0, 0)
+        if last.length == length and last.start + last.count * length == start:
+            runs[-1] = last._replace(count=last.count + 1)
+        else:
+            runs.append(_Run(start, 1, length))
+    return runs
 
 
 def _grid(length: int) -> int:
     """The length at which a sequence is computed: its own, up to the next multiple of an eighth of its power of two."""
-    step = max(8, 1 << max(0, length.bit_length() - 4))
+    step = max(16, 1 << max(0, length.bit_length() - 4))
     return -(-length // step) * step
 
 
@@ -136,28 +159,41 @@ def _blocks(length: int, window: int, num_matrices: int) -> list[_Block]:
 
 
 def _gather(source: Tensor, group: _Group) -> Tensor:
-    """Copy the members' tokens from [..., H, T, d] into [..., H, n, L, d], with zeros after each."""
+    """Copy the group's tokens from [..., H, T, d] into [..., H, n, L, d], with zeros after each sequence."""
     *lead, _, size = source.shape
-    block = source.new_empty((*lead, len(group.members), group.length, size))
-    for i, (start, end) in enumerate(group.members):
-        block[..., i, : end - start, :] = source[..., start:end, :]
-        block[..., i, end - start :, :] = 0
+    block = source.new_empty((*lead, group.size, group.length, size))
+    for piece, rest, tokens in _pieces(block, source, group):
+        piece.copy_(tokens)
+        if rest.shape[-2]:
+            rest.zero_()
     return block
 
 
 def _scatter(block: Tensor, into: Tensor, group: _Group) -> None:
-    """Copy the members' tokens from [..., H, n, L, d] into [..., H, T, d]."""
-    for i, (start, end) in enumerate(group.members):
-        into[..., start:end, :] = block[..., i, : end - start, :]
+    """Copy the group's tokens from [..., H, n, L, d] into [..., H, T, d]."""
+    for piece, _, tokens in _pieces(block, into, group):
+        tokens.copy_(piece)
+
+
+def _pieces(block: Tensor, pack: Tensor, group: _Group) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """For each run: its tokens in the block, what follows them there, and its tokens in the pack."""
+    i = 0
+    for start, count, length in group.runs:
+        rows = block[..., i : i + count, :, :]
+        tokens = pack[..., start : start + count * length, :].unflatten(-2, (count, length))
+        yield rows[..., :length, :], rows[..., length:, :], tokens
+        i += count
 
 
 def _probabilities(q: Tensor, k: Tensor, block: _Block, group: _Group, window: int) -> Tensor:
     """Softmax of a block's scores [H, n, queries, keys]; q is scaled already."""
     q0, q1, k0, k1 = block
     scores = q[:, :, q0:q1] @ k[:, :, k0:k1].mT
-    for i, (start, end) in enumerate(group.members):
-        if end - start < k1:
-            scores[:, i, :, max(0, end - start - k0) :] = _MASKED
+    i = 0
+    for _, count, length in group.runs:
+        if length < k1:
+            scores[:, i : i + count, :, max(0, length - k0) :] = _MASKED
+        i += count
     if 0 <= window < group.length - 1:
         scores.masked_fill_(band(q1 - q0, q0, k1 - k0, k0, window, q.device), _MASKED)
     return scores.softmax(dim=-1)
