@@ -84,4 +84,6 @@ def sample_predictions(
 
 
 def _token(tokenizer: Tokenizer, token_id: int) -> str:
-    return tokenizer.decode([token_id], skip_special_tokens=False).strip()
+    """A token as text; by its own name where that is white space, by its number where the vocabulary has a hole."""
+    text: str = tokenizer.decode([token_id], skip_special_tokens=False).strip()
+    return text or tokenizer.id_to_token(token_id) or str(token_id)

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tokenizers import Tokenizer
-
 from oarlock.batches import evaluation_batches
 from oarlock.config import MaskingConfig
 from oarlock.corpus import load_tokenizer, open_dataset
 from oarlock.model import Exported, Guess, export_huggingface, fill_mask
-from oarlock.state.trained import Trained, load_trained
+from oarlock.state.trained import load_trained
 from oarlock.step import evaluate
 
 TOKENS_AT_ONCE = 8192
@@ -87,8 +85,8 @@ def fill_mask_with(source: str, text: str, count: int) -> list[list[Guess]]:
     Raises:
         ValueError: there is no mask in the text, or the text is too long.
     """
-    trained: Trained = load_trained(source)
-    tokenizer = Tokenizer.from_file(str(trained.tokenizer / "tokenizer.json"))
-    mask_token = tokenizer.id_to_token(load_tokenizer(str(trained.tokenizer)).special.mask)
+    trained = load_trained(source)
+    loaded = load_tokenizer(str(trained.tokenizer))
+    mask_token = loaded.tokenizer.id_to_token(loaded.special.mask)
     assert mask_token is not None
-    return fill_mask(trained.model, tokenizer, text.replace("[MASK]", mask_token), mask_token, count)
+    return fill_mask(trained.model, loaded.tokenizer, text.replace("[MASK]", mask_token), mask_token, count)
