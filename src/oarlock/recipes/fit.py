@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from oarlock.config import ModelConfig, RunConfig
+from pydantic import ValidationError
+
+from oarlock.config import ModelConfig, RunConfig, describe
 from oarlock.config.folders import fetch
 from oarlock.corpus import Dataset, Manifest
 from oarlock.model import read_config
@@ -30,7 +32,10 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
             f"raise model.max_length, or prepare the data with --max-length {model.max_length}"
         )
     filled = {"vocab_size": manifest.vocab_size, "pad_id": manifest.special.pad}
-    return config.model_copy(update={"model": model.model_copy(update=filled)})
+    try:
+        return RunConfig(**config.model_dump() | {"model": model.model_dump() | filled})
+    except ValidationError as error:
+        raise ValueError(describe(error)) from error
 
 
 def _start_from(folder: Path, model: ModelConfig, manifest: Manifest) -> ModelConfig:
