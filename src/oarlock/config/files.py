@@ -4,6 +4,7 @@ from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from oarlock.config.run import RunConfig
 
@@ -21,26 +22,33 @@ def read_run_config(path: Path) -> RunConfig:
     """
     try:
         fields = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(fields, dict):
         raise ValueError(f"{path} is no configuration: it holds no keys")
     try:
-        return RunConfig(**fields)
+        return RunConfig.model_validate(fields)
     except ValidationError as error:
         raise ValueError(f"{path}: {describe(error)}") from error
 
 
 def describe(error: ValidationError) -> str:
     """What is wrong with a configuration, one clause a field."""
-    clauses = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            message = "there is no such field"
-        clauses.append(f"{where}: {message}" if where else message)
-    return "; ".join(clauses)
+    return "; ".join(_clause(problem) for problem in error.errors())
+
+
+def _clause(problem: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        return f"there is no field {where}"
+    if problem["type"] == "missing":
+        return f"{where} is missing"
+    if message.startswith("Input should be ") and isinstance(problem["input"], str | int | float | None):
+        return f"{where} is {problem['input']!r}, but {message.removeprefix('Input ')}"
+    return f"{where}: {message}" if where else message
 
 
 def differences(old: RunConfig, new: RunConfig) -> dict[str, tuple[object, object]]:
@@ -53,5 +61,5 @@ def differences(old: RunConfig, new: RunConfig) -> dict[str, tuple[object, objec
 def _flat(fields: dict[str, object], prefix: str = "") -> dict[str, object]:
     flat: dict[str, object] = {}
     for key, value in fields.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
