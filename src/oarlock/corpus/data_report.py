@@ -12,6 +12,7 @@ from oarlock.corpus.dataset import SplitCounts
 CHARACTERS_SHOWN = 20
 FILES_SHOWN = 20
 CharacterChange = Literal["removed", "replaced", "accent stripped", "lowercased"]
+SHOWN_CHANGES: tuple[CharacterChange, ...] = ("removed", "replaced", "accent stripped")
 
 
 class TokenizerSummary(Frozen):
@@ -123,7 +124,7 @@ class UnknownTokens(Frozen):
 
 
 class ChangedCharacter(Frozen):
-    """A character that the tokenizer's normaliser does not leave as it is."""
+    """A character that the tokenizer's normaliser removes, replaces or strips of its accent."""
 
     character: str
     code_point: str
@@ -134,8 +135,10 @@ class ChangedCharacter(Frozen):
     becomes: str
     """What it turns into; empty where it is removed."""
     count: int
+    carries_meaning: bool
+    """Whether a word may be another without it: joiners, and vowel signs and other marks outside of Europe."""
     before: str
-    """An example: the text around it, as it stands in the corpus. Empty for lowercased characters."""
+    """An example: the text around it, as it stands in the corpus."""
     after: str
     """The same text after the normaliser."""
 
@@ -147,8 +150,10 @@ class NormalizerEffect(Frozen):
     replaced: int
     accents_stripped: int
     lowercased: int
+    meaning_lost: int
+    """Of those removed, replaced or stripped: characters that carry meaning (see ChangedCharacter)."""
     characters: tuple[ChangedCharacter, ...]
-    """By kind, the most frequent first; at most CHARACTERS_SHOWN of a kind."""
+    """By kind of SHOWN_CHANGES, at most CHARACTERS_SHOWN each: those that carry meaning first, then by frequency."""
 
 
 class FileUndecodable(Frozen):

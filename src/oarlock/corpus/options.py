@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from oarlock.config import Frozen
 
@@ -28,7 +28,7 @@ class PrepareConfig(Frozen):
     lowercase: bool | None = None
     """For a WordPiece tokenizer that is trained or read from vocab.txt: whether text is lowercased. By default a
     trained one is lowercased, and one from vocab.txt is if its vocabulary has no capital letter."""
-    tokenizer_sample: int = Field(default=64 * 2**20, gt=0)
+    tokenizer_sample: int = Field(default=64 * 2**20, ge=1024)
     """Bytes of text that a tokenizer is trained on at most, drawn by `seed` from the whole input."""
     documents: DocumentRule = "line"
     """In text files, what a document is: a line, a run of lines up to a blank one, or a whole file. A record of JSON
@@ -49,3 +49,9 @@ class PrepareConfig(Frozen):
     """Processes that tokenize; by default one a core, and none (this process does it) for a small input."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides which documents are held out and which a tokenizer is trained on."""
+
+    @model_validator(mode="after")
+    def _lowercase_has_a_meaning(self) -> "PrepareConfig":
+        if self.lowercase is not None and self.tokenizer is None and self.train_tokenizer != "wordpiece":
+            raise ValueError(f"lowercase is for WordPiece, and train_tokenizer is {self.train_tokenizer}: leave it out")
+        return self

@@ -1,0 +1,150 @@
+"""Which files are read, in what order, and how each is opened."""
+
+import bz2
+import glob
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Literal, cast
+
+import fsspec
+import xxhash
+from fsspec.core import url_to_fs
+
+from oarlock.config.folders import is_url
+
+Format = Literal["text", "json", "parquet"]
+Compression = Literal["none", "gzip", "bz2", "xz", "zstd"]
+
+FORMATS: dict[str, Format] = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
+COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+HASHED_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input file."""
+
+    path: str
+    format: Format
+    compression: Compression
+    size: int
+    """Bytes on disk."""
+
+
+def find_sources(inputs: tuple[str, ...], out: str) -> list[Source]:
+    """The files that `inputs` name: those of an input in the order of their names, each file once.
+
+    A folder stands for all files below it, save hidden ones and save those in `out`. Raises ValueError where an input
+    names nothing.
+    """
+    sizes: dict[str, int] = {}
+    for name in inputs:
+        found = _find_remote(name) if is_url(name) else _find_local(name, out)
+        if not found:
+            raise ValueError(f"no file at {name!r}: check the path or pattern")
+        sizes |= found
+    return [_describe(path, size) for path, size in sizes.items()]
+
+
+def _find_local(name: str, out: str) -> dict[str, int]:
+    path = Path(name).expanduser()
+    if path.exists():
+        roots = [path]
+    else:
+        # Path.glob finds no files by a final `**` before Python 3.13.
+        roots = sorted(Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207
+    own = None if is_url(out) else Path(out).expanduser().resolve()
+    files: list[Path] = []
+    for root in roots:
+        files += sorted(_walk(root, own)) if root.is_dir() else [root]
+    return {str(file): file.stat().st_size for file in files}
+
+
+def _walk(root: Path, own: Path | None) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name[0] != "." and (Path(folder) / name).resolve() != own]
+        yield from (Path(folder) / name for name in names if name[0] != ".")
+
+
+def _find_remote(url: str) -> dict[str, int]:
+    file_system, root = open_file_system(url)
+    if glob.has_magic(root):
+        paths = [path for path in file_system.glob(root) if not file_system.isdir(path)]
+    elif file_system.isdir(root):
+        paths = [path for path in file_system.find(root) if not _hidden(path, root)]
+    else:
+        paths = [root] if file_system.exists(root) else []
+    return {file_system.unstrip_protocol(path): int(file_system.size(path) or 0) for path in sorted(paths)}
+
+
+def open_file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL and the path in it. Raises ValueError where the protocol is not known or installed."""
+    try:
+        file_system, root = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"cannot open {url}: {error}") from error
+    return file_system, str(root)
+
+
+def _hidden(path: str, root: str) -> bool:
+    return any(part[0] == "." for part in PurePosixPath(path.removeprefix(root).strip("/")).parts)
+
+
+def _describe(path: str, size: int) -> Source:
+    name = PurePosixPath(path)
+    compression = COMPRESSIONS.get(name.suffix.lower(), "none")
+    inner = name if compression == "none" else name.with_suffix("")
+    return Source(path, FORMATS.get(inner.suffix.lower(), "text"), compression, size)
+
+
+def hash_contents(source: Source, on_bytes: Callable[[int], None]) -> str:
+    """Hash of the bytes of a file as they are on disk; `on_bytes` is told how many more were read."""
+    digest = xxhash.xxh3_128()
+    with open_raw(source) as raw, damage_named(source):
+        while chunk := raw.read(HASHED_AT_ONCE):
+            digest.update(chunk)
+            on_bytes(len(chunk))
+    return digest.hexdigest()
+
+
+def open_raw(source: Source) -> BinaryIO:
+    """Open a file as it is on disk. Raises ValueError where it cannot be opened."""
+    try:
+        if is_url(source.path):
+            return cast(BinaryIO, fsspec.open(source.path, "rb").open())
+        return Path(source.path).open("rb")
+    except OSError as error:
+        raise ValueError(f"cannot read {source.path}: {error}") from error
+
+
+def decompress(source: Source, raw: BinaryIO) -> BinaryIO:
+    """The contents of a file that `open_raw` opened, after decompression."""
+    match source.compression:
+        case "none":
+            return raw
+        case "gzip":
+            return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+        case "bz2":
+            return cast(BinaryIO, bz2.BZ2File(raw))
+        case "xz":
+            return cast(BinaryIO, lzma.LZMAFile(raw))
+        case "zstd":
+            import pyarrow  # slow to import, and seldom needed
+
+            return cast(BinaryIO, pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd"))
+
+
+@contextmanager
+def damage_named(source: Source) -> Iterator[None]:
+    """Turn what a decompressor or reader says of a broken file into a ValueError that names the file."""
+    try:
+        yield
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        kind = source.format if source.compression == "none" else source.compression
+        raise ValueError(f"{source.path} cannot be read as {kind}: {error}; is it whole?") from error
