@@ -135,7 +135,7 @@ class ChangedCharacter(Frozen):
     becomes: str
     """What it turns into; empty where it is removed."""
     count: int
-    carries_meaning: bool
+    carries_meaning: bool = False
     """Whether a word may be another without it: joiners, and vowel signs and other marks outside of Europe."""
     before: str
     """An example: the text around it, as it stands in the corpus."""
@@ -150,7 +150,7 @@ class NormalizerEffect(Frozen):
     replaced: int
     accents_stripped: int
     lowercased: int
-    meaning_lost: int
+    meaning_lost: int = 0
     """Of those removed, replaced or stripped: characters that carry meaning (see ChangedCharacter)."""
     characters: tuple[ChangedCharacter, ...]
     """By kind of SHOWN_CHANGES, at most CHARACTERS_SHOWN each: those that carry meaning first, then by frequency."""
