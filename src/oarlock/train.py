@@ -70,7 +70,7 @@ def train(config: RunConfig, console: Console | None = None) -> RunResult:
         run = stack.enter_context(open_run(config.out))
         digest = claim_run(run.local, config, dataset.manifest.fingerprint, dataset.folder / "tokenizer")
         learner = build_learner(_initial_model(config).to(device), config.optimizer, config.precision)
-        saved = resume(run.local, learner.masters.items(), learner.optimizers, digest)
+        saved = resume(run.local, learner.masters.items(), learner.optimizers)
         write_copies(learner.model, learner.masters.values())
         start = RecorderState.model_validate(saved)
         facts = _facts(config, dataset, learner.model, device, read_facts(run.local), start.step)

@@ -163,6 +163,16 @@ def load_newest(run: Path) -> Snapshot | None:
     return None
 
 
+def newest_digest(run: Path) -> str | None:
+    """`config_digest` of the newest complete checkpoint of the run folder `run` whose state can be read."""
+    for path in reversed(complete_checkpoints(run)):
+        try:
+            return _read_state(path).config_digest
+        except (OSError, ValueError):
+            continue
+    return None
+
+
 def verify(path: Path) -> None:
     """Raise ValueError that names the first file of the checkpoint `path` that is missing, truncated or changed."""
     for name in (*PROTECTED, CHECKSUMS, COMPLETE):

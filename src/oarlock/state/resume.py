@@ -8,12 +8,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from oarlock.config import RunConfig, differences, read_run_config, write_run_config
-from oarlock.state.checkpoint import load_newest, newest_checkpoint
+from oarlock.state.checkpoint import load_newest, newest_digest
 from oarlock.state.digest import IRRELEVANT, trajectory_digest
 from oarlock.state.lock import LOCK
 from oarlock.state.snapshot import restore
 
 CONFIG = "config.yaml"
+PARTIAL = "config.yaml.partial"
 TOKENIZER = "tokenizer"
 
 
@@ -22,50 +23,55 @@ def claim_run(run: Path, config: RunConfig, data_fingerprint: str, tokenizer: Pa
 
     The tokenizer's folder is copied along, so that the run can be exported when the data set is gone.
 
-    Raises ValueError where the folder holds something else, or a run with checkpoints whose configuration differs in
-    what the weights depend on; the message names the fields.
+    Raises ValueError where the folder holds something else, or a run with checkpoints whose configuration or data set
+    differs in what the weights depend on; the message names the fields, and the folder is left as it was.
     """
+    digest = trajectory_digest(config, data_fingerprint)
     path = run / CONFIG
-    others = [entry.name for entry in run.iterdir() if entry.name != LOCK]
+    others = [entry.name for entry in run.iterdir() if entry.name not in (LOCK, PARTIAL)]
     if others and not path.exists():
         raise ValueError(
             f"{run} holds no run but {others[0]!r} and maybe more; choose an empty or new folder for --out"
         )
-    if newest_checkpoint(run) is not None:
-        old = read_run_config(path)
-        exclude = {**IRRELEVANT}
-        before = old.model_copy(
-            update={name: getattr(config, name) for name, whole in exclude.items() if whole is True}
-        )
-        changed = differences(before, config)
-        ignored = {f"{name}.{key}" for name, keys in exclude.items() if keys is not True for key in keys}
-        clauses = [f"{name} was {a}, now {b}" for name, (a, b) in changed.items() if name not in ignored]
-        if clauses:
+    saved_digest = newest_digest(run)
+    if saved_digest is not None:
+        _refuse_other_configuration(path, config)
+        if saved_digest != digest:
             raise ValueError(
-                f"{run} holds a run with another configuration: {'; '.join(clauses)}. To go on with that run: "
-                f"`oarlock train {path}`; for a new one choose another --out"
+                f"{run} holds a run that was trained on other data than {config.data} holds now; give the same data "
+                "set, or choose another --out"
             )
-    partial = path.with_suffix(".partial")
-    write_run_config(partial, config)
-    partial.replace(path)
+    write_run_config(run / PARTIAL, config)
+    (run / PARTIAL).replace(path)
     shutil.copytree(tokenizer, run / TOKENIZER, dirs_exist_ok=True)
-    return trajectory_digest(config, data_fingerprint)
+    return digest
 
 
 def resume(
-    run: Path, named_parameters: Iterable[tuple[str, Tensor]], optimizers: Iterable[Optimizer], digest: str
+    run: Path, named_parameters: Iterable[tuple[str, Tensor]], optimizers: Iterable[Optimizer]
 ) -> dict[str, float]:
     """Restore the newest complete checkpoint of the run folder `run` and return its totals; nothing where it has none.
 
-    Raises ValueError where the checkpoint belongs to another data set, or does not fit the model.
+    Raises ValueError where the checkpoint does not fit the model.
     """
     snapshot = load_newest(run)
     if snapshot is None:
         return {}
-    if snapshot.config_digest != digest:
-        raise ValueError(
-            f"the checkpoint of step {snapshot.step} in {run} was trained on other data than the data set given now; "
-            "give the same data set, or choose another --out"
-        )
     restore(snapshot, named_parameters, optimizers)
     return snapshot.progress
+
+
+def _refuse_other_configuration(path: Path, config: RunConfig) -> None:
+    changed = differences(read_run_config(path), config)
+    clauses = [f"{name} was {old}, now {new}" for name, (old, new) in changed.items() if not _is_irrelevant(name)]
+    if clauses:
+        raise ValueError(
+            f"{path.parent} holds a run with another configuration: {'; '.join(clauses)}. To go on with that run: "
+            f"`oarlock train {path}`; for a new one choose another --out"
+        )
+
+
+def _is_irrelevant(name: str) -> bool:
+    section, _, field = name.partition(".")
+    fields = IRRELEVANT.get(section, ())
+    return fields is True or field in fields

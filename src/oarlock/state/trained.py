@@ -1,15 +1,15 @@
 """A trained model from wherever it lies: a run folder or a Hugging Face folder."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
-
-import torch
 
 from oarlock.config import RunConfig, read_run_config
 from oarlock.config.folders import fetch
 from oarlock.model import MaskedLM, build_model, load_huggingface
-from oarlock.state.checkpoint import checkpoint_path, load_newest, read_checkpoint
+from oarlock.state.checkpoint import checkpoint_path, complete_checkpoints, load_newest, read_checkpoint, step_of
 from oarlock.state.resume import CONFIG, TOKENIZER
+from oarlock.state.snapshot import restore
 
 
 class Trained(NamedTuple):
@@ -40,11 +40,13 @@ def load_trained(source: str, step: int | None = None) -> Trained:
             raise ValueError(f"{source} is a Hugging Face folder, which has no steps; leave --step away")
         return Trained(load_huggingface(folder)[0].eval(), folder, None, None)
     config = read_run_config(folder / CONFIG)
-    snapshot = load_newest(folder) if step is None else read_checkpoint(checkpoint_path(folder, step))
-    if snapshot is None:
+    saved = [step_of(path) for path in complete_checkpoints(folder)]
+    if not saved:
         raise ValueError(f"{source} has no complete checkpoint yet; train it a little longer")
+    if step is not None and step not in saved:
+        raise ValueError(f"{source} has no checkpoint of step {step}; there are those of {', '.join(map(str, saved))}")
+    snapshot = load_newest(folder) if step is None else read_checkpoint(checkpoint_path(folder, step))
+    assert snapshot is not None
     model = build_model(config.model).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(snapshot.weights[name])
+    restore(replace(snapshot, optimizer={}), model.named_parameters(), ())
     return Trained(model, folder / TOKENIZER, config, snapshot.step)
