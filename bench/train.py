@@ -18,11 +18,13 @@ from pathlib import Path
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from torch import Tensor
 
 from oarlock.batches import Batch, GlobalBatch
 from oarlock.config import OptimizerConfig
-from oarlock.model import MaskedLM, build_model, export_huggingface
+from oarlock.model import MaskedLM, build_model
+from oarlock.model.huggingface.weights import KINDS, to_folder
 from oarlock.ops import gemm_rate
 from oarlock.recipes import recipe
 from oarlock.step import build_learner, train_step
@@ -89,12 +91,15 @@ def compare(name: str, num_sequences: int, repeats: int) -> dict[str, float | st
 
 
 def same_model(model: MaskedLM) -> torch.nn.Module:
+    """The model of `transformers` with the same shape, dropout and weights."""
+    kind = KINDS[model.config.kind]
     with tempfile.TemporaryDirectory() as folder:
-        empty = Path(folder) / "tokenizer"
-        empty.mkdir()
-        out = Path(folder) / "model"
-        export_huggingface(model, empty, {"pad": PAD, "start": 1, "end": 2}, out, {})
-        return transformers.AutoModelForMaskedLM.from_pretrained(out, attn_implementation="sdpa", dtype=torch.float32)
+        settings = {"architectures": [kind.ARCHITECTURE], "pad_token_id": PAD, **kind.to_config(model.config)}
+        Path(folder, "config.json").write_text(json.dumps(settings))
+        save_file(to_folder(model), Path(folder, "model.safetensors"), metadata={"format": "pt"})
+        return transformers.AutoModelForMaskedLM.from_pretrained(
+            folder, attn_implementation="sdpa", dtype=torch.float32
+        )
 
 
 def padded(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is loaded, as the command line does
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # before torch is loaded, as the command line does
 
 from oarlock.testing.texts import prepare_text
 

@@ -9,18 +9,20 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Literal
 
 import tyro
 from pydantic import Field, ValidationError
 from rich.console import Console
 from tyro.conf import Positional, arg
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from oarlock.config import RunConfig, describe, read_run_config
+from oarlock.config import Frozen, RunConfig, describe, read_run_config
 from oarlock.config.folders import fetch
 from oarlock.corpus.options import PrepareConfig
 from oarlock.recipes import RECIPES, recipe
 
+YAML = (".yaml", ".yml")
 DESCRIPTION = """Pretrain Transformer encoders on your own text, without padding.
 
 The path: `oarlock prepare` turns text into a data set, `oarlock train` trains, `oarlock export` writes a folder that
@@ -188,35 +190,29 @@ def bench(
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "prepare": prepare,
-    "train": train,
-    "evaluate": evaluate,
-    "export": export,
-    "fill-mask": fill_mask,
-    "report": report,
-    "bench": bench,
+    command.__name__.replace("_", "-"): command
+    for command in (prepare, train, evaluate, export, fill_mask, report, bench)
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code: 0, 1 (it failed), or 2 (it was not understood)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # Before torch is loaded: threads that wait by spinning make a step 20 times slower where another program runs too.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before torch is loaded: threads that spin for long at a barrier keep the one they wait for off its core where
+    # another program runs too, and a step takes 30 times as long; 5,000 rounds cost next to nothing where none does.
+    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     warnings.showwarning = _show_warning
     if arguments == ["--version"]:
         print(f"oarlock {version('oarlock')}")
         return 0
     try:
         command = _parse(arguments or ["--help"])
-    except ValidationError as error:
-        return _fail(describe(error), 2)
     except ValueError as error:
-        return _fail(str(error), 2)
+        return _fail(error, 2)
     try:
         command()
     except (ValueError, RuntimeError, OSError) as error:
-        return _fail(str(error), 1)
+        return _fail(error, 1)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     return 0
@@ -230,17 +226,37 @@ def say(text: str) -> None:
 def _parse(arguments: list[str]) -> Callable[[], None]:
     """The command, ready to run. What `train` starts from decides the defaults of its flags, so it is read first."""
     commands = {name: _deferred(command) for name, command in COMMANDS.items()}
-    source = next((a for a in arguments[1:2] if not a.startswith("-")), RECIPES[1])
-    if arguments[0] == "train":
-        commands["train"] = _with_default(commands["train"], _starting_point(source))
-    parsed: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
+    given = arguments[1:] if arguments[0] == "train" else []
+    likely = [a for a in given if a in RECIPES or a.endswith(YAML)]
+    source = next((a for a in (*given[:1], *likely) if not a.startswith("-")), RECIPES[1])
+    commands["train"] = _with_default(commands["train"], _starting_point(source))
+    parsed: functools.partial[None] = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="oarlock",
         description=DESCRIPTION,
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
+        registry=SECTIONS,
     )
+    if given and parsed.args[0] != source:
+        _starting_point(parsed.args[0])
+        raise ValueError(f"put {parsed.args[0]} before all flags: oarlock train {parsed.args[0]} --data ...")
     return parsed
+
+
+SECTIONS = ConstructorRegistry()
+
+
+@SECTIONS.struct_rule
+def _section_as_dict(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """Leaves the validation of a section to the configuration around it, which tells what is wrong, and where."""
+    if not isinstance(info.type, type) or not issubclass(info.type, Frozen) or info.type in (RunConfig, Prepare):
+        return None
+    fields = [
+        StructFieldSpec(name=n, type=f.annotation, default=getattr(info.default, n), helptext=f.description)  # type: ignore[arg-type]
+        for n, f in info.type.model_fields.items()
+    ]
+    return StructConstructorSpec(instantiate=dict, fields=tuple(fields))
 
 
 def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
@@ -265,25 +281,19 @@ def _with_default(command: Callable[..., Any], config: RunConfig) -> Callable[..
 
 def _starting_point(source: str) -> RunConfig:
     """The configuration of a recipe, in which data, out and steps are still to be given, or that of a file."""
-    if source.endswith((".yaml", ".yml")):
+    if source.endswith(YAML):
         return read_run_config(fetch(source))
     known = recipe(source, data="-", out="-", steps=10**9)
     fields = {name: getattr(known, name) for name in RunConfig.model_fields}
     return RunConfig.model_construct(**fields | dict.fromkeys(("data", "out", "steps"), tyro.MISSING))
 
 
-def _fail(message: str, code: int) -> int:
+def _fail(problem: Exception | str, code: int) -> int:
+    message = describe(problem) if isinstance(problem, ValidationError) else problem
     errors.print(f"oarlock: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     return code
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
     """A warning as a person reads it: what it says, not where in the code it was said."""
     errors.print(f"oarlock: warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from oarlock.ops import attention, row_keys
-from oarlock.ops.random_bits import head_keys, keep_mask, keep_scale
+from oarlock.ops.random_bits import head_keys, keep_bits, keep_scale
 
 FORMS = ("auto", "reference")
 WINDOWS = (None, 3, 64)
@@ -58,7 +58,7 @@ def dense(qkv: Tensor, lengths: tuple[int, ...], window: int | None, dropout: fl
         keys = head_keys(token_keys(lengths), NUM_HEADS)
         for n in lengths:
             rows = keys[start : start + n].T.flatten()
-            keep[:, start : start + n, start : start + n] = keep_mask(rows, n, dropout).view(NUM_HEADS, n, n).double()
+            keep[:, start : start + n, start : start + n] = (keep_bits(rows, n, dropout) != 0).view(NUM_HEADS, n, n)
             start += n
         p = p * keep * keep_scale(dropout)
     out = (p @ v).transpose(0, 1)

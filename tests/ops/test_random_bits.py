@@ -2,16 +2,20 @@
 
 import torch
 
-from oarlock.ops.random_bits import drop_threshold, head_keys, keep_mask, keep_scale, row_keys
+from oarlock.ops.random_bits import head_keys, keep_, keep_bits, keep_scale, num_dropped, row_keys
 
 
 def keys(num_rows: int, key: int = 1, site: int = 1, sample: int = 1) -> torch.Tensor:
     return row_keys(key, site, torch.full((num_rows,), sample), torch.arange(num_rows))
 
 
+def keep_mask(keys_R: torch.Tensor, num_columns: int, probability: float) -> torch.Tensor:
+    return keep_bits(keys_R, num_columns, probability) != 0
+
+
 def test_rate_lies_within_binomial_bounds_in_every_lane_and_row() -> None:
     keep = keep_mask(keys(4000), 1000, 0.1).double()
-    expected = 1 - drop_threshold(0.1) / 65536
+    expected = 1 - num_dropped(0.1) / 32768
     sigma = (expected * (1 - expected)) ** 0.5
     assert abs(keep.mean() - expected) < 5 * sigma / 2000
     assert (keep.mean(0) - expected).abs().max() < 5 * sigma / 4000**0.5
@@ -21,6 +25,8 @@ def test_rate_lies_within_binomial_bounds_in_every_lane_and_row() -> None:
 def test_neighbours_are_independent() -> None:
     dropped = (~keep_mask(keys(2000), 1000, 0.5)).double() - 0.5
     pairs = {"rows": dropped[1:] * dropped[:-1], "columns": dropped[:, 1:] * dropped[:, :-1]}
+    pairs["squares"] = pairs["rows"][:, 1:] * pairs["rows"][:, :-1] * 4
+    pairs["lanes"] = dropped[:, 4:] * dropped[:, :-4]
     for name, product in pairs.items():
         assert abs(product.mean() * 4) < 5 / product.numel() ** 0.5, name
 
@@ -47,4 +53,11 @@ def test_a_hundred_thousand_rows_have_a_hundred_thousand_keys() -> None:
 
 def test_scale_keeps_the_mean() -> None:
     for probability in (0.1, 0.25, 0.5):
-        assert keep_scale(probability) * (1 - drop_threshold(probability) / 65536) == 1.0
+        assert keep_scale(probability) * (1 - num_dropped(probability) / 32768) == 1.0
+
+
+def test_keeping_is_exact_in_every_type() -> None:
+    bits = keep_bits(keys(50), 30, 0.5)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        x = torch.randn(50, 30).to(dtype)
+        assert torch.equal(keep_(x.clone(), bits), torch.where(bits != 0, x, 0))

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.nn.functional import gelu
 
 from oarlock import ops
-from oarlock.ops.random_bits import keep_mask, keep_scale
+from oarlock.ops.random_bits import keep_bits, keep_scale
 
 FORMS = ("auto", "reference")
 FP32 = {"rtol": 1e-5, "atol": 1e-5}
@@ -60,7 +60,7 @@ def test_geglu(form: str, num_tokens: int) -> None:
 @pytest.mark.parametrize("num_tokens", (0, 1, 63))
 def test_dropout_add(form: str, num_tokens: int) -> None:
     keys = ops.row_keys(1, 2, torch.zeros(num_tokens, dtype=torch.int64), torch.arange(num_tokens))
-    keep = keep_mask(keys, 10, 0.25).double() * keep_scale(0.25)
+    keep = (keep_bits(keys, 10, 0.25) != 0).double() * keep_scale(0.25)
     check(
         lambda x, residual: ops.dropout_add(x, residual, keys, 0.25, form),
         lambda x, residual: residual + x * keep,
@@ -118,8 +118,8 @@ def test_registration(namespace: str) -> None:
     calls = {
         "geglu_forward": (x,),
         "geglu_backward": (torch.randn(6, 4), x),
-        "dropout_add_forward": (x, x, x > 0, 1.25),
-        "dropout_add_backward": (x, x > 0, 1.25),
+        "dropout_add_forward": (x, x, (x > 0).short().neg(), 1.25),
+        "dropout_add_backward": (x, (x > 0).short().neg(), 1.25),
         "embedding_forward": (x, ids),
         "embedding_backward": (x, ids, 9),
         "rotary_forward": (torch.randn(6, 3, 2, 8), torch.randn(6, 4), torch.randn(6, 4)),

@@ -4,8 +4,8 @@ The decision at (key, sample, site, row, column) is a pure function of those num
 and recomputation, for any split of a batch, on every device, in every form of an operator. `key` follows from (seed,
 step), `site` names the place in the model, a row is a token (or a head's query), a column a feature (or a key).
 
-One 64-bit hash gives four 16-bit lanes, so a probability is rounded to 1/65,536. The mixer follows the finaliser of
-splitmix64 (Steele, Lea and Flood, 2014).
+One 64-bit hash gives four lanes of 15 bits, so a probability is rounded to 1/32,768. Keys and columns are mixed as in
+the finaliser of splitmix64 (Steele, Lea and Flood, 2014), and the two meet in one round of xor, multiply and shift.
 
 Suffixes: R rows, C columns.
 """
@@ -19,6 +19,7 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
 _LANES = 4
+_HALF = 1 << 14  # a lane, less its lowest bit, lies in [-_HALF, _HALF)
 _CHUNK = 1 << 16  # 64-bit hashes at a time: half a megabyte stays in a core's cache
 
 
@@ -46,27 +47,40 @@ def head_keys(keys_T: Tensor, num_heads: int) -> Tensor:
     return _mix(keys_T[:, None] + heads)
 
 
-def keep_mask(keys_R: Tensor, num_columns: int, probability: float) -> Tensor:
-    """Which elements dropout keeps, bool [R, num_columns], each kept with 1 - `probability`."""
+def keep_bits(keys_R: Tensor, num_columns: int, probability: float) -> Tensor:
+    """Which elements dropout keeps, each with 1 - `probability`: int16 [R, num_columns], all bits set or none."""
     num_hashes = -(-num_columns // _LANES)
     columns = _column_table(num_hashes, keys_R.device)
-    keep = torch.empty(keys_R.numel(), num_hashes * _LANES, dtype=torch.bool, device=keys_R.device)
-    threshold = drop_threshold(probability) - 32768
+    bits = torch.empty(keys_R.numel(), num_hashes * _LANES, dtype=torch.int16, device=keys_R.device)
+    first_dropped = _HALF - num_dropped(probability)
     step = max(1, _CHUNK // max(1, num_hashes))
     for start in range(0, keys_R.numel(), step):
-        hashes = _mix(torch.bitwise_xor(keys_R[start : start + step, None], columns))
-        torch.ge(hashes.view(torch.int16), threshold, out=keep[start : start + step])
-    return keep[:, :num_columns]
+        hashes = torch.bitwise_xor(keys_R[start : start + step, None], columns)
+        hashes *= _MIX1
+        hashes += hashes >> 31
+        lanes = hashes.view(torch.int16)
+        lanes >>= 1
+        lanes -= first_dropped  # below 0 is kept, and the sign fills the lane
+        torch.bitwise_right_shift(lanes, 15, out=bits[start : start + step])
+    return bits[:, :num_columns]
 
 
-def drop_threshold(probability: float) -> int:
-    """How many of the 65,536 values of a lane are dropped."""
-    return round(probability * 65536)
+def keep_(x: Tensor, bits: Tensor) -> Tensor:
+    """Set to zero, in place, what the bits do not keep."""
+    if x.element_size() == bits.element_size():
+        x.view(torch.int16).bitwise_and_(bits)
+        return x
+    return x.masked_fill_(bits == 0, 0.0)
+
+
+def num_dropped(probability: float) -> int:
+    """How many of the 32,768 values of a lane are dropped."""
+    return round(probability * 2 * _HALF)
 
 
 def keep_scale(probability: float) -> float:
     """What kept elements are multiplied by, so that the mean stays: exact for the rounded probability."""
-    return 65536 / (65536 - drop_threshold(probability))
+    return 2 * _HALF / (2 * _HALF - num_dropped(probability))
 
 
 @functools.cache

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from oarlock.ops.attention.reference import band, sequences
-from oarlock.ops.random_bits import head_keys, keep_mask, keep_scale
+from oarlock.ops.random_bits import head_keys, keep_, keep_bits, keep_scale
 
 _MAX_SCORES = 1 << 21
 _QUERY_BLOCK = 128
@@ -60,17 +60,18 @@ def forward(
     num_heads = qkv.shape[2]
     out = qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
     for group in _groups(cu_seqlens, num_heads, window):
-        q, k, v = _gather(qkv.permute(1, 2, 0, 3), group)
+        q, k, v = _gather(qkv.permute(1, 2, 0, 3), group).flatten(1, 2)
         q *= scale
         o = torch.empty_like(q)
-        for block in _blocks(group.length, window, num_heads * group.size):
+        for block in _blocks(group, window, num_heads):
+            q0, q1, k0, k1 = block
             p = _probabilities(q, k, block, group, window)
             if dropout:
-                p *= _kept(keys, block, group, num_heads, dropout)
-            o[:, :, block.q0 : block.q1] = p @ v[:, :, block.k0 : block.k1]
+                keep_(p, _kept(keys, block, group, num_heads, dropout))
+            torch.bmm(p, v[:, k0:k1], out=o[:, q0:q1])
         if dropout:
             o *= keep_scale(dropout)
-        _scatter(o, out.transpose(0, 1), group)
+        _scatter(o.unflatten(0, (num_heads, group.size)), out.transpose(0, 1), group)
     return out
 
 
@@ -88,33 +89,31 @@ def backward(
     num_heads = qkv.shape[2]
     out = torch.empty_like(qkv, memory_format=torch.contiguous_format)
     for group in _groups(cu_seqlens, num_heads, window):
-        q, k, v = _gather(qkv.permute(1, 2, 0, 3), group)
-        grad_o = _gather(grad.transpose(0, 1), group)
+        q, k, v = _gather(qkv.permute(1, 2, 0, 3), group).flatten(1, 2)
+        grad_o = _gather(grad.transpose(0, 1), group).flatten(0, 1)
         q *= scale
         if dropout:
             grad_o *= keep_scale(dropout)
-        blocks = _blocks(group.length, window, num_heads * group.size)
-        grads = q.new_empty if len(blocks) == 1 else q.new_zeros
-        grad_qkv = grads((3, *q.shape))
+        blocks = _blocks(group, window, num_heads)
+        # Blocks of a window overlap in their keys and add up; a single block writes.
+        grad_qkv = q.new_empty((3, *q.shape)) if len(blocks) == 1 else q.new_zeros((3, *q.shape))
+        beta = 0 if len(blocks) == 1 else 1
+        grad_q, grad_k, grad_v = grad_qkv
         for block in blocks:
             q0, q1, k0, k1 = block
             p = _probabilities(q, k, block, group, window)
-            grad_p = grad_o[:, :, q0:q1] @ v[:, :, k0:k1].mT
+            grad_p = torch.bmm(grad_o[:, q0:q1], v[:, k0:k1].mT)
             kept = p
             if dropout:
-                keep = _kept(keys, block, group, num_heads, dropout)
-                grad_p *= keep
-                kept = p * keep
+                bits = _kept(keys, block, group, num_heads, dropout)
+                keep_(grad_p, bits)
+                kept = keep_(p.clone(), bits)
             grad_s = torch._softmax_backward_data(grad_p, p, -1, p.dtype)
-            pieces = (
-                (grad_qkv[0, :, :, q0:q1], grad_s @ k[:, :, k0:k1]),
-                (grad_qkv[1, :, :, k0:k1], grad_s.mT @ q[:, :, q0:q1]),
-                (grad_qkv[2, :, :, k0:k1], kept.mT @ grad_o[:, :, q0:q1]),
-            )
-            for into, piece in pieces:
-                into.copy_(piece) if len(blocks) == 1 else into.add_(piece)
-        grad_qkv[0] *= scale
-        _scatter(grad_qkv, out.permute(1, 2, 0, 3), group)
+            torch.bmm(grad_s, k[:, k0:k1], out=grad_q[:, q0:q1])
+            grad_k[:, k0:k1].baddbmm_(grad_s.mT, q[:, q0:q1], beta=beta)
+            grad_v[:, k0:k1].baddbmm_(kept.mT, grad_o[:, q0:q1], beta=beta)
+        grad_q *= scale
+        _scatter(grad_qkv.unflatten(1, (num_heads, group.size)), out.permute(1, 2, 0, 3), group)
     return out
 
 
@@ -147,14 +146,15 @@ def _grid(length: int) -> int:
     return -(-length // step) * step
 
 
-def _blocks(length: int, window: int, num_matrices: int) -> list[_Block]:
+def _blocks(group: _Group, window: int, num_heads: int) -> list[_Block]:
+    length = group.length
     if 0 <= window < length - 1:
         starts = range(0, length, _QUERY_BLOCK)
         ends = [min(start + _QUERY_BLOCK, length) for start in starts]
         return [
             _Block(q0, q1, max(0, q0 - window), min(length, q1 + window)) for q0, q1 in zip(starts, ends, strict=True)
         ]
-    queries = max(64, _MAX_SCORES // (num_matrices * length))
+    queries = max(64, _MAX_SCORES // (num_heads * group.size * length))
     return [_Block(q0, min(q0 + queries, length), 0, length) for q0 in range(0, length, queries)]
 
 
@@ -186,13 +186,14 @@ def _pieces(block: Tensor, pack: Tensor, group: _Group) -> Iterator[tuple[Tensor
 
 
 def _probabilities(q: Tensor, k: Tensor, block: _Block, group: _Group, window: int) -> Tensor:
-    """Softmax of a block's scores [H, n, queries, keys]; q is scaled already."""
+    """Softmax of a block's scores [H * n, queries, keys]; q is scaled already."""
     q0, q1, k0, k1 = block
-    scores = q[:, :, q0:q1] @ k[:, :, k0:k1].mT
+    scores = torch.bmm(q[:, q0:q1], k[:, k0:k1].mT)
+    by_sequence = scores.unflatten(0, (-1, group.size))
     i = 0
     for _, count, length in group.runs:
         if length < k1:
-            scores[:, i : i + count, :, max(0, length - k0) :] = _MASKED
+            by_sequence[:, i : i + count, :, max(0, length - k0) :] = _MASKED
         i += count
     if 0 <= window < group.length - 1:
         scores.masked_fill_(band(q1 - q0, q0, k1 - k0, k0, window, q.device), _MASKED)
@@ -200,7 +201,7 @@ def _probabilities(q: Tensor, k: Tensor, block: _Block, group: _Group, window: i
 
 
 def _kept(keys: Tensor, block: _Block, group: _Group, num_heads: int, dropout: float) -> Tensor:
-    """Which probabilities of a block dropout keeps, bool [H, n, queries, keys]."""
+    """Which probabilities of a block dropout keeps, as `keep_bits`, [H * n, queries, keys]."""
     rows = _gather(head_keys(keys, num_heads).T[..., None], group)[:, :, block.q0 : block.q1, 0]
-    keep = keep_mask(rows.flatten(), block.k1, dropout)
-    return keep.view(*rows.shape, -1)[..., block.k0 : block.k1]
+    bits = keep_bits(rows.flatten(), block.k1, dropout)
+    return bits.view(num_heads * group.size, block.q1 - block.q0, -1)[..., block.k0 : block.k1]

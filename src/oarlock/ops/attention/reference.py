@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from oarlock.ops.random_bits import head_keys, keep_mask, keep_scale
+from oarlock.ops.random_bits import head_keys, keep_bits, keep_scale
 
 
 def forward(
@@ -75,5 +75,5 @@ def _probabilities(q: Tensor, k: Tensor, window: int, scale: float) -> Tensor:
 def _kept(keys: Tensor, num_heads: int, length: int, dropout: float) -> Tensor | float:
     if dropout == 0.0:
         return 1.0
-    keep = keep_mask(head_keys(keys, num_heads).T.flatten(), length, dropout)
-    return keep.view(num_heads, length, length) * keep_scale(dropout)
+    bits = keep_bits(head_keys(keys, num_heads).T.flatten(), length, dropout)
+    return (bits != 0).view(num_heads, length, length) * keep_scale(dropout)

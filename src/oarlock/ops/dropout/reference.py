@@ -3,12 +3,14 @@
 import torch
 from torch import Tensor
 
+from oarlock.ops.random_bits import keep_
 
-def forward(x: Tensor, residual: Tensor, keep: Tensor, scale: float) -> Tensor:
+
+def forward(x: Tensor, residual: Tensor, bits: Tensor, scale: float) -> Tensor:
     """`residual + keep * x * scale`."""
-    return torch.addcmul(residual, x, keep.to(x.dtype), value=scale)
+    return torch.add(residual, keep_(x.clone(memory_format=torch.contiguous_format), bits), alpha=scale)
 
 
-def backward(grad: Tensor, keep: Tensor, scale: float) -> Tensor:
+def backward(grad: Tensor, bits: Tensor, scale: float) -> Tensor:
     """Gradient with respect to x."""
-    return (grad * scale).mul_(keep)
+    return keep_(grad * scale, bits)
