@@ -44,6 +44,8 @@ def _clause(problem: ErrorDetails) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         return f"there is no field {where}"
+    if problem["type"] == "too_short":
+        return f"{where}: give at least {problem['ctx']['min_length']}"
     if problem["type"] == "missing":
         return f"{where} is missing"
     if message.startswith("Input should be ") and isinstance(problem["input"], str | int | float | None):

@@ -51,7 +51,7 @@ class ModelConfig(Frozen):
     pad_id: int = Field(default=0, ge=0)
     """RoBERTa: the padding index, after which its positions start; training takes it from the data set's tokenizer."""
     ops: dict[str, str] = Field(default={})
-    """Form of an operator where it should not be the device's own, as `{"attention": "reference"}`."""
+    """Form of an operator where it should not be the device's own; as flag `--model.ops attention reference`."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ModelConfig":
