@@ -7,10 +7,10 @@ SPEECHES = $(shell $(BIN)/python -c "from importlib.util import find_spec as f; 
 
 .PHONY: demo test check clean
 
-demo: $(VENV)/demo.installed  ## a tiny ModernBERT on 230 years of public-domain speeches, in about three minutes
+demo: $(VENV)/demo.installed  ## a tiny ModernBERT on 230 years of public-domain speeches, in about two minutes
 	$(BIN)/oarlock prepare $(SPEECHES) --out $(DEMO)/data --documents blank --vocab-size 4096 --max-length 64 --validation-share 0.02
-	$(BIN)/oarlock train modernbert-tiny --data $(DEMO)/data --out $(DEMO)/run --steps 4000 --batch.tokens 1024 \
-		--optimizer.learning-rate 2e-3 --evaluation.every 1000 --evaluation.max-sequences 4096 --checkpoint.every 1000
+	$(BIN)/oarlock train modernbert-tiny --data $(DEMO)/data --out $(DEMO)/run --steps 2000 --batch.tokens 1024 \
+		--optimizer.learning-rate 2e-3 --evaluation.every 500 --checkpoint.every 1000
 	$(BIN)/oarlock export $(DEMO)/run --out $(DEMO)/model --overwrite
 	@for text in "The people of the United [MASK]." "I ask the [MASK] to pass this bill." "We are at [MASK] with all nations." \
 		"The [MASK] of the Treasury made his report." "God bless the United States of [MASK]."; do \
