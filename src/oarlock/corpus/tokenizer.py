@@ -19,6 +19,7 @@ ROLE_NAMES = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 ROLES = {**ROLE_NAMES, "bos_token": (), "eos_token": ()}
+BERT_CONFIG = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 PROBES = ("a", "A", "1", ".")
 # Put before a special token's name where text must not match it: noncharacters, which text does not hold.
 UNMATCHABLE = "\ufdd0oarlock\ufdd1"
@@ -219,4 +220,4 @@ def _from_vocabulary(path: Path, config: dict[str, Any], lowercase: bool | None,
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in roles.values()])
     frame_with(tokenizer, roles["cls_token"], roles["sep_token"], double=False)
-    return describe(tokenizer, source, {**config, "do_lower_case": lowercase})
+    return describe(tokenizer, source, {**BERT_CONFIG, **config, "do_lower_case": lowercase})

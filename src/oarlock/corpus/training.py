@@ -16,13 +16,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from oarlock.corpus.options import TokenizerKind
 from oarlock.corpus.segments import Segment
-from oarlock.corpus.tokenizer import frame_with
+from oarlock.corpus.tokenizer import BERT_CONFIG, frame_with
 
 WORDPIECE_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True, normalized=False, special=True)]
 ROBERTA_CONFIG = {"bos_token": "<s>", "eos_token": "</s>"}
 TRAINED_CONFIGS: dict[TokenizerKind, dict[str, Any]] = {
-    "wordpiece": {},
+    "wordpiece": BERT_CONFIG,
     "bpe": ROBERTA_CONFIG,
     "unigram": ROBERTA_CONFIG,
 }
