@@ -30,6 +30,8 @@ def test_public_functions_and_classes_say_what_they_do(path: Path) -> None:
 
 
 def test_no_pickle_no_shell() -> None:
-    forbidden = re.compile(r"\bimport pickle\b|shell=True|os\.system|(?<!\.)\beval\(|weights_only=False|allow_pickle=True")
+    forbidden = re.compile(
+        r"\bimport pickle\b|shell=True|os\.system|(?<!\.)\beval\(|weights_only=False|allow_pickle=True"
+    )
     guilty = [path.name for path in SOURCES if forbidden.search(path.read_text())]
     assert not guilty

@@ -30,7 +30,7 @@ class _Run(NamedTuple):
     """Sequences of equal length that lie side by side in the pack: one copy serves them all."""
 
     start: int
-    count: int
+    num: int
     length: int
 
 
@@ -133,8 +133,8 @@ def _runs(members: list[tuple[int, int]]) -> list[_Run]:
     runs: list[_Run] = []
     for start, length in members:
         last = runs[-1] if runs else _Run(0, 0, 0)
-        if last.length == length and last.start + last.count * length == start:
-            runs[-1] = last._replace(count=last.count + 1)
+        if last.length == length and last.start + last.num * length == start:
+            runs[-1] = last._replace(num=last.num + 1)
         else:
             runs.append(_Run(start, 1, length))
     return runs
