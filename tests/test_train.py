@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from safetensors.torch import load_file
 
 import oarlock.train
 from oarlock.batches import GlobalBatch
-from oarlock.config import RunConfig
+from oarlock.config import RunConfig, read_run_config
+from oarlock.config.folders import fetch, publish
 from oarlock.recipes import recipe
 from oarlock.report import read_metrics
-from oarlock.state import newest_checkpoint
+from oarlock.state import export_run, newest_checkpoint
 from oarlock.step import Learner, StepResult, train_step
 from oarlock.train import RunResult, train
 
@@ -164,6 +166,35 @@ def test_microbatch_size_changes_nothing_but_rounding(data: Path, tmp_path: Path
         quiet(config.model_copy(update={"batch": batch}))
     small, large = (read_metrics(tmp_path / name / "metrics.jsonl")[0] for name in ("small", "large"))
     assert [row["loss"] for row in small] == pytest.approx([row["loss"] for row in large], rel=1e-5)
+
+
+def test_data_and_run_may_be_urls(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is stopped, its local mirror is lost, and it goes on from what was published."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    publish(data, "memory://urls/data", "manifest.json")
+    config = configuration(data, tmp_path / "straight")
+    quiet(config)
+    remote = config.model_copy(update={"data": "memory://urls/data", "out": "memory://urls/run"})
+    stopped_after(9, remote, monkeypatch)
+    shutil.rmtree(tmp_path / "cache")
+    result = quiet(remote)
+    assert result.finished
+    assert rows(result.folder) == rows(tmp_path / "straight")
+    published = fetch("memory://urls/run")
+    assert all(map(torch.equal, tensors(published).values(), tensors(tmp_path / "straight").values()))
+    assert "<html" in (published / "report.html").read_text()
+
+
+def test_initial_weights_are_read_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run needs the folder that it was started from no more."""
+    quiet(configuration(data, tmp_path / "first"))
+    export_run(str(tmp_path / "first"), tmp_path / "model")
+    config = configuration(data, tmp_path / "second", init_from=str(tmp_path / "model"))
+    stopped_after(5, config, monkeypatch)
+    first, second = (read_metrics(tmp_path / name / "metrics.jsonl")[0] for name in ("first", "second"))
+    assert second[0]["loss"] < first[0]["loss"]
+    shutil.rmtree(tmp_path / "model")
+    assert quiet(read_run_config(tmp_path / "second" / "config.yaml")).finished
 
 
 def test_what_a_run_folder_holds(data: Path, tmp_path: Path) -> None:

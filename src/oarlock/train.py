@@ -37,7 +37,7 @@ from oarlock.report import (
     write_report,
     write_samples,
 )
-from oarlock.state import CheckpointWriter, claim_run, open_run, resume, take_snapshot
+from oarlock.state import CheckpointWriter, claim_run, newest_checkpoint, open_run, resume, take_snapshot
 from oarlock.step import DTYPES, build_learner, choose_device, evaluate, learning_rate_share, train_step, write_copies
 
 
@@ -69,7 +69,7 @@ def train(config: RunConfig, console: Console | None = None) -> RunResult:
     with ExitStack() as stack:
         run = stack.enter_context(open_run(config.out))
         digest = claim_run(run.local, config, dataset.manifest.fingerprint, dataset.folder / "tokenizer")
-        learner = build_learner(_initial_model(config).to(device), config.optimizer, config.precision)
+        learner = build_learner(_first_model(config, run.local).to(device), config.optimizer, config.precision)
         saved = resume(run.local, learner.masters.items(), learner.optimizers)
         write_copies(learner.model, learner.masters.values())
         start = RecorderState.model_validate(saved)
@@ -153,8 +153,9 @@ def train(config: RunConfig, console: Console | None = None) -> RunResult:
     return RunResult(run.local, step, finished, newest and newest["eval_loss"], newest and newest["eval_accuracy"])
 
 
-def _initial_model(config: RunConfig) -> MaskedLM:
-    if config.init_from is None:
+def _first_model(config: RunConfig, run: Path) -> MaskedLM:
+    """The model as the run begins with it; a checkpoint's weights come on top."""
+    if config.init_from is None or newest_checkpoint(run) is not None:
         return build_model(config.model, config.seed)
     return load_huggingface(fetch(config.init_from), config=config.model, seed=config.seed)[0]
 

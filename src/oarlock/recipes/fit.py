@@ -18,7 +18,7 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
     """
     manifest = dataset.manifest
     model = config.model
-    if config.init_from is not None:
+    if config.init_from is not None and model.vocab_size == 0:  # else it is fitted already, as a run's own config.yaml
         model = _start_from(fetch(config.init_from), model, manifest)
     if model.vocab_size not in (0, manifest.vocab_size):
         raise ValueError(
