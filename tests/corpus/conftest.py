@@ -33,6 +33,12 @@ def make_text(num_lines: int, seed: int = 0) -> str:
 
 
 @pytest.fixture(scope="session")
+def some_text() -> str:
+    """400 lines of invented words, about 40 kB."""
+    return make_text(400)
+
+
+@pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A Hugging Face folder with a trained tokenizer of each kind."""
     root = tmp_path_factory.mktemp("tokenizers")

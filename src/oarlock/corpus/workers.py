@@ -6,13 +6,15 @@ is killed, and one that dies is noticed at once.
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, TypeAlias, TypeVar
 
@@ -141,13 +143,19 @@ def _start(threads: bool) -> tuple[Connection, "subprocess.Popen[bytes]"]:
 
 def serve(descriptor: int) -> None:
     """What a worker process does: answer items from a pipe until it is closed."""
-    with Connection(descriptor) as pipe:
-        try:
-            work = pipe.recv()()
-            while True:
-                pipe.send(_answer(work, pipe.recv()))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
+    threading.Thread(target=_end_when_closed, args=(descriptor,), daemon=True).start()
+    with Connection(descriptor) as pipe, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        work = pipe.recv()()
+        while True:
+            pipe.send(_answer(work, pipe.recv()))
+
+
+def _end_when_closed(descriptor: int) -> None:
+    """End this process, also in the middle of an item, when the other end of its pipe is gone."""
+    closed = select.poll()
+    closed.register(descriptor, 0)  # hang-up is reported without being asked for
+    closed.poll()
+    os._exit(1)
 
 
 def _answer(work: Callable[[Any], Any], item: Any) -> Answer:
