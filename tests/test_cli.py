@@ -219,7 +219,7 @@ def test_exit_1_where_a_command_fails(
 def test_a_recipe_after_the_flags_is_the_one_that_is_trained(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own values, not those of another recipe under its name."""
     seen = []
-    monkeypatch.setattr(oarlock.train, "train", lambda config, console: seen.append(config) or pytest.fail("seen"))
+    monkeypatch.setattr(oarlock.train, "pretrain", lambda config, console: seen.append(config) or pytest.fail("seen"))
     for arguments in (("modernbert-tiny", *REQUIRED), (*REQUIRED, "modernbert-tiny")):
         with pytest.raises(pytest.fail.Exception):
             run("train", *arguments, "--model.ops", "attention", "reference", "--optimizer.beta2", "0.95")
@@ -286,7 +286,7 @@ def test_from_text_to_a_filled_mask(run, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_run_that_was_stopped_says_how_to_go_on(run, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = oarlock.RunResult(Path("RUN"), 7, False, None, None)
-    monkeypatch.setattr(oarlock.train, "train", lambda config, console: stopped)
+    monkeypatch.setattr(oarlock.train, "pretrain", lambda config, console: stopped)
     ended = run("train", "bert-mini", *REQUIRED)
     assert ended.code == 0
     assert ended.out == (
@@ -312,7 +312,7 @@ def test_a_warning_is_told_as_one_line(run, monkeypatch: pytest.MonkeyPatch) -> 
         warnings.warn("the disk is full [really]", stacklevel=1)
         return stopped
 
-    monkeypatch.setattr(oarlock.train, "train", train)
+    monkeypatch.setattr(oarlock.train, "pretrain", train)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     assert run("train", "bert-mini", *REQUIRED).err == "oarlock: warning: the disk is full [really]\n"
 

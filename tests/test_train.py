@@ -23,7 +23,7 @@ from oarlock.recipes import recipe
 from oarlock.report import read_metrics
 from oarlock.state import export_run, newest_checkpoint
 from oarlock.step import Learner, StepResult, train_step
-from oarlock.train import RunResult, train
+from oarlock.train import RunResult, pretrain
 
 STEPS = 20
 
@@ -49,7 +49,7 @@ def configuration(data: Path, out: Path, *, name: str = "bert-tiny", **fields: A
 
 
 def quiet(config: RunConfig) -> RunResult:
-    return train(config, Console(quiet=True))
+    return pretrain(config, Console(quiet=True))
 
 
 def stopped_after(step: int, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunResult:

@@ -3,7 +3,7 @@
     import oarlock
 
     oarlock.prepare(oarlock.PrepareConfig(inputs=("corpus/*.txt",), out="DATA"))
-    oarlock.train(oarlock.recipe("bert-mini", data="DATA", out="RUN", steps=2000))
+    oarlock.pretrain(oarlock.recipe("bert-mini", data="DATA", out="RUN", steps=2000))
     oarlock.export_run("RUN", Path("MODEL"))
 
 Names are imported when they are first used, so that `import oarlock` costs nothing.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oarlock.model import build_model, export_huggingface, load_huggingface
     from oarlock.recipes import RECIPES, recipe
     from oarlock.state import evaluate_trained, export_run, fill_mask_with, load_trained
-    from oarlock.train import RunResult, train
+    from oarlock.train import RunResult, pretrain
 
 _HOMES = {
     "ModelConfig": "config",
@@ -35,8 +35,8 @@ _HOMES = {
     "load_trained": "state",
     "open_dataset": "corpus",
     "prepare": "corpus",
+    "pretrain": "train",
     "recipe": "recipes",
-    "train": "train",
 }
 
 __all__ = [
@@ -54,8 +54,8 @@ __all__ = [
     "load_trained",
     "open_dataset",
     "prepare",
+    "pretrain",
     "recipe",
-    "train",
 ]
 
 

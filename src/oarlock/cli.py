@@ -62,9 +62,9 @@ def train(
             or the config.yaml of a run, which repeats it or goes on with it.
         config: Every field can be overridden.
     """
-    from oarlock.train import train as train_model
+    from oarlock.train import pretrain
 
-    result = train_model(config, out)
+    result = pretrain(config, out)
     if result.finished:
         say(f"Finished step {result.step:,}. Report: {result.folder / 'report.html'}")
         say(f"Next: oarlock export {config.out} --out MODEL")

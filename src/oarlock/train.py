@@ -57,7 +57,7 @@ class RunResult:
     """Of the last evaluation, as a share."""
 
 
-def train(config: RunConfig, console: Console | None = None) -> RunResult:
+def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
     """Train, or go on with the run that the folder holds; returns when all steps are done, or after Ctrl-C.
 
     Raises:

@@ -101,16 +101,17 @@ def test_a_resumed_run_writes_the_rows_of_a_straight_one(tmp_path, clock, stop):
 
 def test_state_survives_values_that_are_not_finite(tmp_path, clock):
     with new_recorder(tmp_path) as written_by:
-        written_by.record(StepRecord(1, torch.tensor(math.nan), torch.tensor(math.inf), 1e-3, 100, 1.0))
+        written_by.record(StepRecord(1, torch.tensor(4.0), torch.tensor(math.inf), 1e-3, 100, 1.0))
         state = RecorderState.model_validate_json(written_by.state().model_dump_json())
-    assert math.isnan(state.window_loss)
     assert state.window_grad_norm == math.inf
 
 
-def test_infinities_of_both_signs_do_not_stop_a_run(tmp_path, clock):
+@pytest.mark.parametrize("loss", (math.inf, -math.inf, math.nan))
+def test_a_loss_that_is_not_finite_is_written_and_stops_the_run(tmp_path, clock, loss):
     with new_recorder(tmp_path, log_every=2) as written_by:
-        for step, loss in ((1, math.inf), (2, -math.inf)):
-            written_by.record(StepRecord(step, torch.tensor(loss), torch.tensor(1.0), 1e-3, 100, 1.0))
+        written_by.record(StepRecord(1, torch.tensor(4.0), torch.tensor(1.0), 1e-3, 100, 1.0))
+        with pytest.raises(RuntimeError, match=r"not finite any more at step 2 .*Lower optimizer\.learning_rate"):
+            written_by.record(StepRecord(2, torch.tensor(loss), torch.tensor(1.0), 1e-3, 100, 1.0))
     assert '"loss": null' in (tmp_path / "metrics.jsonl").read_text()
 
 

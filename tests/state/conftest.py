@@ -8,7 +8,7 @@ from rich.console import Console
 
 from oarlock.config import CheckpointConfig, EvaluationConfig, MaskingConfig
 from oarlock.recipes import recipe
-from oarlock.train import train
+from oarlock.train import pretrain
 
 
 @pytest.fixture(scope="session")
@@ -30,4 +30,4 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     batch = config.batch.model_copy(update={"sequences": 16, "max_tokens_per_microbatch": 300})
     config = config.model_copy(update={"model": config.model.model_copy(update=shape), "batch": batch})
     with patch("oarlock.train.gemm_rate", return_value=1e9):
-        return train(config, Console(quiet=True)).folder
+        return pretrain(config, Console(quiet=True)).folder

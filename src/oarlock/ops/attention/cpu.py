@@ -6,7 +6,7 @@ the number of distinct matrix shapes (each costs oneDNN a kernel) bounded. What 
 length alone, never on its neighbours. Pieces are kept small enough for a core's cache.
 
 Compared (2 cores with AMX, bf16, forward and backward, 12 heads of 64): torch's own CPU flash attention is slower at
-lengths to 256; see `oarlock bench ops` and docs/diary.md.
+lengths to 256; see docs/diary.md.
 
 Suffixes: H heads, n sequences of a group, L tokens of a group's sequences, d head size.
 """
