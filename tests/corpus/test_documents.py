@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from oarlock.corpus.blocks import Segment
 from oarlock.corpus.documents import find_documents
 from oarlock.corpus.records import Place
-from oarlock.corpus.segments import Segment
 
 DATA = b"one\ntw\xffo\r\n\n  \nth\xe9ree\nfour\n"
 

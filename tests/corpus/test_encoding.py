@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from oarlock.corpus import LoadedTokenizer
+from oarlock.corpus.blocks import Block, Segment
+from oarlock.corpus.dataset import narrowest_dtype
 from oarlock.corpus.encoding import KEY_CHARACTERS, Encoded, EncodingJob, make_encoder
 from oarlock.corpus.records import Place
-from oarlock.corpus.segments import Block, Segment
 from oarlock.corpus.tokenizer import without_special_tokens
 
 
 def job(loaded: LoadedTokenizer, *, parse: bool = False, seed: int = 0) -> EncodingJob:
     return EncodingJob(
         tokenizer=loaded.tokenizer.to_str() if parse else without_special_tokens(loaded),
-        vocab_size=loaded.vocab_size,
+        width=narrowest_dtype(loaded.vocab_size),
         unknown=loaded.special.unknown,
         special_tokens=tuple(loaded.special_tokens),
         parse_special_tokens=parse,

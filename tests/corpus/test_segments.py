@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oarlock.corpus import segments as segments_module
+from oarlock.corpus.blocks import Segment
 from oarlock.corpus.cutting import cut_anywhere
 from oarlock.corpus.documents import find_documents
-from oarlock.corpus.segments import Reading, Segment, read_blocks, read_segments
+from oarlock.corpus.segments import Reading, read_blocks, read_segments
 from oarlock.corpus.sources import Source, find_sources
 
 SMALL = 64

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from oarlock.corpus.blocks import Segment
 from oarlock.corpus.records import Place
-from oarlock.corpus.segments import Segment
 from oarlock.corpus.training import TrainingJob, draw_sample, make_trainer, train_tokenizer
 from oarlock.corpus.workers import map_in_order
 

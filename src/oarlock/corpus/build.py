@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from oarlock.corpus.cutting import cut_between_tokens
+from oarlock.corpus.dataset import narrowest_dtype
 from oarlock.corpus.encoding import EncodingJob, make_encoder
 from oarlock.corpus.options import PrepareConfig
 from oarlock.corpus.progress import OnProgress, Phase, Progress
@@ -55,7 +56,7 @@ def build_splits(
     framing = frame_of(loaded, config)
     job = EncodingJob(
         tokenizer=loaded.tokenizer.to_str() if config.parse_special_tokens else without_special_tokens(loaded),
-        vocab_size=loaded.vocab_size,
+        width=narrowest_dtype(loaded.vocab_size),
         unknown=loaded.special.unknown,
         special_tokens=tuple(loaded.special_tokens),
         parse_special_tokens=config.parse_special_tokens,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oarlock.corpus.data_report import CharacterChange
+from oarlock.corpus.kinds import CharacterChange
 
 Normalize = Callable[[str], str]
 

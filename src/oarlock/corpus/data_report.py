@@ -4,15 +4,12 @@ It is written as `report.json` beside the data. Shares are between 0 and 1. Text
 in the corpus: whoever shows it escapes it.
 """
 
-from typing import Literal
-
 from oarlock.config import Frozen
 from oarlock.corpus.dataset import SplitCounts
+from oarlock.corpus.kinds import CharacterChange
 
 CHARACTERS_SHOWN = 20
 FILES_SHOWN = 20
-CharacterChange = Literal["removed", "replaced", "accent stripped", "lowercased"]
-SHOWN_CHANGES: tuple[CharacterChange, ...] = ("removed", "replaced", "accent stripped")
 
 
 class TokenizerSummary(Frozen):

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass, field
 
-from oarlock.corpus.options import InvalidText
+from oarlock.corpus.blocks import Segment
+from oarlock.corpus.kinds import InvalidText
 from oarlock.corpus.records import Place, Text, decode, first_flaw, read_record
-from oarlock.corpus.segments import Segment
 
 BLANK_LINES = re.compile(rb"\r?\n(?:[ \t\r\f\v]*\n)+")
 

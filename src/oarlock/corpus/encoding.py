@@ -12,13 +12,11 @@ import xxhash
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from oarlock.corpus.blocks import Block, Segment
 from oarlock.corpus.characters import Change, change_of, context_of, count_code_points
-from oarlock.corpus.data_report import SHOWN_CHANGES
-from oarlock.corpus.dataset import narrowest_dtype
 from oarlock.corpus.documents import find_documents
-from oarlock.corpus.options import InvalidText
+from oarlock.corpus.kinds import SHOWN_CHANGES, InvalidText
 from oarlock.corpus.records import Place
-from oarlock.corpus.segments import Block, Segment
 
 # Documents given to the tokenizer at once: enough to spread its overhead, few enough to stay in the cache.
 TEXTS_AT_ONCE = 256
@@ -32,7 +30,8 @@ class EncodingJob:
 
     tokenizer: str
     """JSON of the tokenizer."""
-    vocab_size: int
+    width: np.dtype[np.unsignedinteger]
+    """Type of the ids."""
     unknown: int | None
     """Id of the unknown token."""
     special_tokens: tuple[str, ...]
@@ -96,18 +95,19 @@ def make_encoder(job: EncodingJob) -> Callable[[Block], Encoded]:
     tokenizer.encode_special_tokens = not job.parse_special_tokens
     normalizer = tokenizer.normalizer
     digest = partial(_digests, seed=job.seed)
-    width = narrowest_dtype(job.vocab_size)
     longest_first = sorted(job.special_tokens, key=len, reverse=True)
     literal = re.compile("|".join(map(re.escape, longest_first)))
     changes: dict[int, Change | None] = {}
 
     def encode_texts(texts: list[str]) -> tuple[NDArray[np.unsignedinteger], list[int]]:
-        ids: list[NDArray[np.unsignedinteger]] = [np.empty(0, width)]
+        ids: list[NDArray[np.unsignedinteger]] = [np.empty(0, job.width)]
         counts: list[int] = []
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             encodings = tokenizer.encode_batch_fast(texts[start : start + TEXTS_AT_ONCE], add_special_tokens=False)
-            counts += map(len, encodings)
-            ids.append(np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), width))
+            lengths = list(map(len, encodings))
+            flat = chain.from_iterable(encoding.ids for encoding in encodings)
+            ids.append(np.fromiter(flat, job.width, sum(lengths)))
+            counts += lengths
         return np.concatenate(ids), counts
 
     def find_examples(points: NDArray[np.int64], text: str) -> dict[int, str]:

@@ -1,14 +1,9 @@
 """What `oarlock prepare` can be told."""
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from oarlock.config import Frozen
-
-DocumentRule = Literal["line", "blank", "file"]
-TokenizerKind = Literal["wordpiece", "bpe", "unigram"]
-InvalidText = Literal["error", "replace", "skip"]
+from oarlock.corpus.kinds import DocumentRule, InvalidText, TokenizerKind
 
 
 class PrepareConfig(Frozen):

@@ -10,6 +10,7 @@ import numpy as np
 import xxhash
 from tokenizers import Tokenizer
 
+from oarlock.corpus.blocks import Segment
 from oarlock.corpus.build import SPLITS, build_splits, frame_of
 from oarlock.corpus.cutting import cut_anywhere
 from oarlock.corpus.data_report import DataReport
@@ -19,7 +20,7 @@ from oarlock.corpus.huggingface import write_tokenizer
 from oarlock.corpus.options import PrepareConfig
 from oarlock.corpus.output import check_replaceable, finished_report, staged
 from oarlock.corpus.progress import OnProgress, Progress
-from oarlock.corpus.segments import Reading, Segment, read_segments
+from oarlock.corpus.segments import Reading, read_segments
 from oarlock.corpus.sources import Source, find_sources, hash_contents
 from oarlock.corpus.summary import summarise
 from oarlock.corpus.tally import Tally

@@ -4,7 +4,7 @@ import json
 import re
 from typing import NamedTuple
 
-from oarlock.corpus.options import InvalidText
+from oarlock.corpus.kinds import InvalidText
 
 REPLACEMENT = "\ufffd"
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -14,9 +14,7 @@ from oarlock.corpus.characters import Change, Normalize, carries_meaning, change
 from oarlock.corpus.data_report import (
     CHARACTERS_SHOWN,
     FILES_SHOWN,
-    SHOWN_CHANGES,
     ChangedCharacter,
-    CharacterChange,
     DataReport,
     DocumentStatistics,
     Duplicates,
@@ -31,6 +29,7 @@ from oarlock.corpus.data_report import (
     Undecodable,
     UnknownTokens,
 )
+from oarlock.corpus.kinds import SHOWN_CHANGES, CharacterChange
 from oarlock.corpus.options import PrepareConfig
 from oarlock.corpus.sources import Source
 from oarlock.corpus.tally import STEPS_PER_OCTAVE, Tally

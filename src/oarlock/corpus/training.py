@@ -14,8 +14,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from oarlock.corpus.options import TokenizerKind
-from oarlock.corpus.segments import Segment
+from oarlock.corpus.blocks import Segment
+from oarlock.corpus.kinds import TokenizerKind
 from oarlock.corpus.tokenizer import BERT_CONFIG, frame_with
 
 WORDPIECE_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

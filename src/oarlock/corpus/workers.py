@@ -128,6 +128,7 @@ def _start(threads: bool) -> tuple[Connection, "subprocess.Popen[bytes]"]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         TOKENIZERS_THREADS: str(threads).lower(),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy would start threads that it does not need here
     }
     with theirs:
         # In a process group of its own, so that Ctrl-C reaches this process alone, which then ends the worker.
