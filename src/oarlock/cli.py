@@ -17,7 +17,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from oarlock.config import Frozen, RunConfig, describe, read_run_config
+from oarlock.config import Frozen, RunConfig, describe, read_run_config, refuse_moved
 from oarlock.config.folders import fetch
 from oarlock.corpus.options import PrepareConfig
 from oarlock.recipes import RECIPES, recipe
@@ -173,11 +173,10 @@ def bench(
         workers: Processes with which `data` builds batches.
         to: JSON file for the figures.
     """
-    figures: dict[str, Any]
     if what == "data":
         from oarlock.batches.measure import measure_loader
 
-        figures = measure_loader(workers)
+        figures: dict[str, Any] = measure_loader(workers)
     else:
         from oarlock.step.measure import measure_training
 
@@ -198,21 +197,19 @@ COMMANDS: dict[str, Callable[..., None]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code: 0, 1 (it failed), or 2 (it was not understood)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # Before torch is loaded: threads that spin for long at a barrier keep the one they wait for off its core where
-    # another program runs too, and a step takes 30 times as long; 5,000 rounds cost next to nothing where none does.
+    # Before torch is loaded: beside another program, threads that spin for long make a step 30 times as long.
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     warnings.showwarning = _show_warning
     if arguments == ["--version"]:
         print(f"oarlock {version('oarlock')}")
         return 0
+    code = 2
     try:
         command = _parse(arguments or ["--help"])
-    except ValueError as error:
-        return _fail(error, 2)
-    try:
+        code = 1
         command()
     except (ValueError, RuntimeError, OSError) as error:
-        return _fail(error, 1)
+        return _fail(error, code)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     return 0
@@ -229,7 +226,7 @@ def _parse(arguments: list[str]) -> Callable[[], None]:
     given = arguments[1:] if arguments[0] == "train" else []
     likely = [a for a in given if a in RECIPES or a.endswith(YAML)]
     source = next((a for a in (*given[:1], *likely) if not a.startswith("-")), RECIPES[1])
-    commands["train"] = _with_default(commands["train"], _starting_point(source))
+    commands["train"] = _with_default(commands["train"], _starting_point(source, "--out" in given))
     parsed: functools.partial[None] = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="oarlock",
@@ -239,7 +236,7 @@ def _parse(arguments: list[str]) -> Callable[[], None]:
         registry=SECTIONS,
     )
     if given and parsed.args[0] != source:
-        _starting_point(parsed.args[0])
+        _starting_point(parsed.args[0], True)
         raise ValueError(f"put {parsed.args[0]} before all flags: oarlock train {parsed.args[0]} --data ...")
     return parsed
 
@@ -279,10 +276,13 @@ def _with_default(command: Callable[..., Any], config: RunConfig) -> Callable[..
     return command
 
 
-def _starting_point(source: str) -> RunConfig:
+def _starting_point(source: str, out_given: bool) -> RunConfig:
     """The configuration of a recipe, in which data, out and steps are still to be given, or that of a file."""
     if source.endswith(YAML):
-        return read_run_config(fetch(source))
+        config = read_run_config(fetch(source))
+        if not out_given:
+            refuse_moved(fetch(source), config)
+        return config
     known = recipe(source, data="-", out="-", steps=10**9)
     fields = {name: getattr(known, name) for name in RunConfig.model_fields}
     return RunConfig.model_construct(**fields | dict.fromkeys(("data", "out", "steps"), tyro.MISSING))

@@ -111,6 +111,7 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
             quadratic=quadratic_length(config.model),
             device=device,
         )
+        recorder.say(_outlook(config, dataset, facts))
         step = start.step
         for batch in stack.enter_context(closing(batches)):
             step = batch.step
@@ -160,6 +161,16 @@ def _first_model(config: RunConfig, run: Path) -> MaskedLM:
     return load_huggingface(fetch(config.init_from), config=config.model, seed=config.seed)[0]
 
 
+def _outlook(config: RunConfig, dataset: Dataset, facts: RunFacts) -> str:
+    """What is about to be done, in a line."""
+    split = dataset.manifest.train
+    tokens = config.steps * (config.batch.tokens or config.batch.sequences * split.tokens / split.sequences)
+    return (
+        f"{config.model.kind} of {facts.num_parameters:,} parameters on {facts.device} in {config.precision}: "
+        f"{config.steps:,} steps, {tokens / split.tokens:.1f} epochs of {split.tokens:,} tokens"
+    )
+
+
 def _facts(
     config: RunConfig, dataset: Dataset, model: MaskedLM, device: torch.device, before: RunFacts, step: int
 ) -> RunFacts:
@@ -179,5 +190,5 @@ def _facts(
         status="running",
         operators={name: serving_form(name, config.model.ops.get(name, "auto"), device) for name in OPERATORS},
         started=before.started or datetime.now(UTC).isoformat(timespec="seconds"),
-        resumed_at=(*before.resumed_at, step) if step else (),
+        resumed_at=(*before.resumed_at, step) if 0 < step < config.steps else before.resumed_at,
     )

@@ -159,3 +159,12 @@ def test_equal_sequences_get_different_masks():
     dataset = synthetic_dataset(np.full(1000, 66), [], vocab_size=6, seed=0)
     targets = masked(dataset, np.arange(1000))[2].reshape(1000, -1) % 66
     assert len(np.unique(targets, axis=0)) == 1000
+
+
+def test_ids_beyond_the_vocabulary_and_lengths_that_do_not_fit_are_refused():
+    dataset = toy_dataset(4)
+    rules = masking_rules(dataset.manifest, MaskingConfig())
+    ids, lengths, samples = np.array([2, 9, 3]), np.array([3]), np.array([0])
+    for bad_ids, bad_lengths in ((np.array([2, 40_000, 3]), lengths), (ids, np.array([0]))):
+        with pytest.raises(ValueError, match="run `oarlock prepare` again"):
+            mask(bad_ids, bad_lengths, samples, np.array([1]), 7, rules)

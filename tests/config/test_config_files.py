@@ -16,6 +16,7 @@ from oarlock.config import (
     describe,
     differences,
     read_run_config,
+    refuse_moved,
     write_run_config,
 )
 
@@ -164,3 +165,12 @@ def test_differences_are_told_by_dotted_name() -> None:
 @pytest.mark.parametrize("section", (ModelConfig, MaskingConfig, OptimizerConfig, ScheduleConfig, RunConfig))
 def test_every_field_is_documented(section: Any) -> None:
     assert [name for name, field in section.model_fields.items() if not field.description] == []
+
+
+def test_the_configuration_of_a_moved_run_is_refused(tmp_path: Path) -> None:
+    config = run(out=str(tmp_path / "old"))
+    (tmp_path / "new" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"moved from .*old; to go on with it, add --out .*new"):
+        refuse_moved(tmp_path / "new" / "config.yaml", config)
+    refuse_moved(tmp_path / "new" / "config.yaml", config.model_copy(update={"out": str(tmp_path / "new")}))
+    refuse_moved(tmp_path / "config.yaml", config)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from oarlock.batches import Batch, pack
 from oarlock.config import ModelConfig
-from oarlock.corpus import load_tokenizer
+from oarlock.corpus import load_tokenizer, open_dataset
 from oarlock.model import Exported, MaskedLM, build_model, export_huggingface, fill_mask, load_huggingface
 from oarlock.model.huggingface import export
 from oarlock.step import evaluate
@@ -294,3 +294,18 @@ def test_damaged_folders_are_named(tokenizer: Path, tmp_path: Path) -> None:
     (folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json is no JSON"):
         load_huggingface(folder)
+
+
+@pytest.mark.parametrize("kind", ("bert", "roberta", "modernbert"))
+def test_the_tokenizer_gives_only_inputs_that_the_model_takes(kind: str, tmp_path: Path, data: Path) -> None:
+    """Two texts at once, where only BERT has an embedding for the second."""
+    manifest = open_dataset(str(data)).manifest
+    small = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "intermediate_size": 32}
+    model = build_model(
+        ModelConfig(kind=kind, vocab_size=manifest.vocab_size, token_types=2 if kind == "bert" else 1, **small)  # type: ignore[arg-type]
+    )
+    special = {"pad": manifest.special.pad, "start": manifest.special.start, "end": manifest.special.end}
+    out = export_huggingface(model, data / "tokenizer", special, tmp_path / "model", {}).folder
+    inputs = transformers.AutoTokenizer.from_pretrained(out)("the river", "past a mill", return_tensors="pt")
+    assert ("token_type_ids" in inputs) == (kind == "bert")
+    transformers.AutoModel.from_pretrained(out)(**inputs)

@@ -80,9 +80,15 @@ def mask(
     Under one key the hashes of all positions of all samples differ, so no two samples share a stream; `key` should
     follow from the seed and the epoch.
 
-    Raises ValueError where a sequence has fewer or more eligible tokens than `maskable_S` says.
+    Raises ValueError where the arrays do not fit together, or a sequence has fewer or more eligible tokens than
+    `maskable_S` says.
     """
     num_sequences = len(lengths_S)
+    if len(ids_T) != lengths_S.sum() or ids_T.max(initial=0) >= len(rules.special_V):
+        raise ValueError(
+            "the data set holds ids beyond its vocabulary, or other lengths than its ids have: its files are damaged; "
+            "run `oarlock prepare` again"
+        )
     eligible_E = np.flatnonzero(~rules.special_V[ids_T])
     sequence_E = np.repeat(np.arange(num_sequences), lengths_S)[eligible_E]
     if not np.array_equal(np.bincount(sequence_E, minlength=num_sequences), maskable_S):

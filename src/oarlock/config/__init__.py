@@ -1,7 +1,7 @@
 """Configuration: frozen, validated values; every field is documented where it is declared."""
 
 from oarlock.config.base import Frozen
-from oarlock.config.files import describe, differences, read_run_config, write_run_config
+from oarlock.config.files import describe, differences, read_run_config, refuse_moved, write_run_config
 from oarlock.config.model import ModelConfig, ModelKind
 from oarlock.config.run import (
     BatchConfig,
@@ -27,5 +27,6 @@ __all__ = [
     "describe",
     "differences",
     "read_run_config",
+    "refuse_moved",
     "write_run_config",
 ]

@@ -6,6 +6,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from oarlock.config.folders import is_url
 from oarlock.config.run import RunConfig
 
 
@@ -32,6 +33,17 @@ def read_run_config(path: Path) -> RunConfig:
         return RunConfig.model_validate(fields)
     except ValidationError as error:
         raise ValueError(f"{path}: {describe(error)}") from error
+
+
+def refuse_moved(path: Path, config: RunConfig) -> None:
+    """Refuse the configuration of a run whose folder was moved: it would begin a new run at the old place.
+
+    Raises:
+        ValueError: checkpoints lie beside `path`, and `config.out` names another folder.
+    """
+    folder = path.resolve().parent
+    if (folder / "checkpoints").is_dir() and not is_url(config.out) and Path(config.out).resolve() != folder:
+        raise ValueError(f"{path} lies in a run that was moved from {config.out}; to go on with it, add --out {folder}")
 
 
 def describe(error: ValidationError) -> str:

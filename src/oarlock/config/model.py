@@ -15,17 +15,17 @@ class ModelConfig(Frozen):
 
     kind: ModelKind = "bert"
     """Architecture: which parts the encoder is made of."""
-    vocab_size: int = Field(default=0, ge=0)
+    vocab_size: int = Field(default=0, ge=0, le=2**24)
     """Number of token ids; 0 takes it from the data set's tokenizer."""
-    hidden_size: int = Field(default=256, gt=0)
+    hidden_size: int = Field(default=256, gt=0, le=2**16)
     """Width D of the residual stream."""
-    num_layers: int = Field(default=4, gt=0)
+    num_layers: int = Field(default=4, gt=0, le=1024)
     """Number of Transformer layers."""
     num_heads: int = Field(default=4, gt=0)
     """Number H of attention heads; must divide hidden_size."""
-    intermediate_size: int = Field(default=1024, gt=0)
+    intermediate_size: int = Field(default=1024, gt=0, le=2**20)
     """Width of the feed-forward layer (for GeGLU: of each half)."""
-    max_length: int = Field(default=512, gt=0)
+    max_length: int = Field(default=512, gt=0, le=2**20)
     """Longest sequence in tokens, special tokens included; the size of the position table where there is one."""
     token_types: int = Field(default=2, ge=1)
     """Number of segment (token type) embeddings; used by BERT and RoBERTa."""

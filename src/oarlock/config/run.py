@@ -11,13 +11,13 @@ from oarlock.config.model import ModelConfig
 class BatchConfig(Frozen):
     """How a global batch is made."""
 
-    sequences: int = Field(default=256, gt=0)
+    sequences: int = Field(default=256, gt=0, le=2**30)
     """Sequences in a global batch (one optimizer step), where `tokens` is not given."""
-    tokens: int | None = Field(default=None, gt=0)
+    tokens: int | None = Field(default=None, gt=0, le=2**40)
     """Useful tokens in a global batch, to within one sequence, instead of a number of sequences."""
-    max_tokens_per_microbatch: int = Field(default=8192, gt=0)
+    max_tokens_per_microbatch: int = Field(default=8192, gt=0, le=2**30)
     """Bounds memory: a global batch is cut into as many micro-batches as this asks."""
-    workers: int | None = Field(default=None, ge=0)
+    workers: int | None = Field(default=None, ge=0, le=256)
     """Processes that build batches; by default 2 with a GPU, 0 on a CPU, where building costs under 1 % of a step."""
 
 
@@ -103,7 +103,7 @@ class RunConfig(Frozen):
     """Folder (or URL) that `oarlock prepare` wrote."""
     out: str
     """Folder (or URL) of the run: checkpoints, metrics, report."""
-    steps: int = Field(gt=0)
+    steps: int = Field(gt=0, le=2**40)
     """Optimizer steps of the whole run."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Everything random follows from it: initial weights, order, masks, dropout."""

@@ -23,7 +23,7 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
     if model.vocab_size not in (0, manifest.vocab_size):
         raise ValueError(
             f"model.vocab_size is {model.vocab_size}, but the tokenizer of {config.data} has {manifest.vocab_size} "
-            "ids; leave it at 0 to take the tokenizer's"
+            "ids; leave it at 0 to take the tokenizer's, or, to go on with a run, prepare the data as it was"
         )
     longest = max(manifest.train.longest, manifest.validation.longest)
     if longest > model.max_length:
@@ -41,6 +41,11 @@ def fit_to_data(config: RunConfig, dataset: Dataset) -> RunConfig:
 def _start_from(folder: Path, model: ModelConfig, manifest: Manifest) -> ModelConfig:
     """The shape of a folder of initial weights, with the run's own dropout, pooler and operator forms."""
     shape = read_config(folder)
+    if shape.kind != model.kind:
+        raise ValueError(
+            f"the weights in {folder} are of a {shape.kind}, but the run is of a {model.kind}; start from a "
+            f"{shape.kind} recipe"
+        )
     if shape.vocab_size != manifest.vocab_size:
         raise ValueError(
             f"the weights in {folder} know {shape.vocab_size} token ids, the data set {manifest.vocab_size}; prepare "

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from oarlock.config import describe
+
 RUN_FACTS = "run.json"
 SAMPLES = "samples.json"
 
@@ -80,7 +82,7 @@ def read_facts(folder: Path) -> RunFacts:
     try:
         return RunFacts.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ValueError(f"{path} is damaged: {error}; remove it") from error
+        raise ValueError(f"{path} is damaged, remove it: {describe(error)}") from error
 
 
 def write_samples(folder: Path, samples: Sequence[Sample]) -> None:

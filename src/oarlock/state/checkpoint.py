@@ -156,10 +156,13 @@ def load_newest(run: Path) -> Snapshot | None:
         try:
             return read_checkpoint(path)
         except ValueError as error:
-            warnings.warn(f"damaged checkpoint, taking the one before: {error}", CheckpointWarning, stacklevel=2)
+            warnings.warn(f"damaged checkpoint, looking for an earlier one: {error}", CheckpointWarning, stacklevel=2)
             damaged.append(str(error))
     if damaged:
-        raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(damaged)}. To start anew, remove {run}")
+        raise ValueError(
+            f"no checkpoint of {run} can be read: {'; '.join(damaged)}. To start anew, choose "
+            f"another --out, or remove {run}"
+        )
     return None
 
 

@@ -43,7 +43,9 @@ def claim_run(run: Path, config: RunConfig, data_fingerprint: str, tokenizer: Pa
             )
     write_run_config(run / PARTIAL, config)
     (run / PARTIAL).replace(path)
-    shutil.copytree(tokenizer, run / TOKENIZER, dirs_exist_ok=True)
+    (run / TOKENIZER).mkdir(exist_ok=True)
+    for file in tokenizer.iterdir():
+        shutil.copy(file, run / TOKENIZER)
     return digest
 
 

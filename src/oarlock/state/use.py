@@ -33,6 +33,8 @@ def evaluate_trained(source: str, data: str, max_sequences: int | None) -> Evalu
     Raises:
         ValueError: the data set was made with another vocabulary, or has longer sequences than the model reads.
     """
+    if max_sequences is not None and max_sequences < 1:
+        raise ValueError(f"evaluate on at least one sequence, not {max_sequences}")
     trained, dataset = load_trained(source), open_dataset(data)
     config, manifest = trained.model.config, dataset.manifest
     if manifest.vocab_size != config.vocab_size:
@@ -83,8 +85,14 @@ def fill_mask_with(source: str, text: str, count: int) -> list[list[Guess]]:
     """Guesses of the model of a run or Hugging Face folder for each mask in `text`; `[MASK]` stands for its own mask.
 
     Raises:
-        ValueError: there is no mask in the text, or the text is too long.
+        ValueError: there is no mask in the text, or the text is too long or no valid Unicode, or `count` is below 1.
     """
+    if count < 1:
+        raise ValueError(f"the number of guesses must be at least 1, not {count}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the text is not valid Unicode: {error}") from error
     trained = load_trained(source)
     loaded = load_tokenizer(str(trained.tokenizer))
     mask_token = loaded.tokenizer.id_to_token(loaded.special.mask)

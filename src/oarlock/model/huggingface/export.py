@@ -139,6 +139,13 @@ def _write(
         raise ValueError(f"{tokenizer} holds no tokenizer (such as {TOKENIZER_FILES[0]})")
     for file in files:
         shutil.copy(file, folder / file.name)
+    settings_file = folder / "tokenizer_config.json"
+    settings = json.loads(settings_file.read_text()) if settings_file.exists() else {}
+    inputs = (
+        ["input_ids", "token_type_ids", "attention_mask"] if kind is KINDS["bert"] else ["input_ids", "attention_mask"]
+    )
+    settings["model_input_names"] = inputs  # the others have no embedding for a second segment
+    settings_file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     (folder / "README.md").write_text(CARD.format(kind=model.config.kind, title=title, rows=rows))
 

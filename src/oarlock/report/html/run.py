@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from oarlock.config import describe
 from oarlock.corpus.data_report import DataReport
 from oarlock.report.facts import RunFacts, Sample, read_facts
 from oarlock.report.metrics import EvaluationRow, TrainingRow, read_metrics
@@ -68,5 +69,6 @@ def _json(path: Path, kind: TypeAdapter[T], missing: T) -> T:
         return missing
     try:
         return kind.validate_python(json.loads(path.read_bytes()))
-    except (ValueError, ValidationError) as error:
-        raise ValueError(f"{path} cannot be read, repair or remove it: {error}") from error
+    except ValueError as error:
+        problem = describe(error) if isinstance(error, ValidationError) else error
+        raise ValueError(f"{path} cannot be read, repair or remove it: {problem}") from error

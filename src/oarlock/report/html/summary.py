@@ -140,6 +140,12 @@ def _learning(run: Run) -> Verdict | None:
         return None
     if under >= PLATEAU_NATS:
         return Verdict("good", f"The model uses context: its loss is {under:.2f} nats under the unigram baseline.")
+    if under < -PLATEAU_NATS and len(run.training) > 1 and run.training[-1]["loss"] > run.training[0]["loss"]:
+        text = (
+            f"The run has diverged: its loss is {-under:.2f} nats above the loss of a model that only knows how often "
+            "each token occurs, and rose. Lower the learning rate, clip the gradient, or lengthen the warm-up."
+        )
+        return Verdict("warning", text)
     where = f"{under:.2f} nats under" if under >= 0 else f"{-under:.2f} nats above"
     text = (
         f"Not yet past the unigram plateau: the loss is {where} the loss of a model that only knows how often each "
