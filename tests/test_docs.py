@@ -21,7 +21,7 @@ README = ROOT / "README.md"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 # The other pages' examples need data of their own, and have tests of their own beside their rooms' tests.
 SELF_CONTAINED = [ROOT / "docs" / name for name in ("config.md", "model.md", "ops.md")]
-SMALLER = {r"\bsteps([ =])\d+": r"steps\g<1>3", r"modernbert-mini": "modernbert-tiny", r"\b16384\b": "1024"}
+SMALLER = {r"\bsteps([ =])\d+": r"steps\g<1>3", r"modernbert-mini": "modernbert-tiny", r"\b4096\b": "1024"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
