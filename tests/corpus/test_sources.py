@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import os
 from pathlib import Path
 
 import fsspec
@@ -49,6 +50,53 @@ def test_an_input_that_names_nothing_is_refused(tree: Path) -> None:
             names([tree, missing])
     with pytest.raises(ValueError, match="no-such-protocol"):
         names(["no-such-protocol://x/y"])
+
+
+def test_what_is_no_regular_file_is_refused(tree: Path) -> None:
+    os.mkfifo(tree / "sub" / "pipe")
+    for given in (tree, tree / "sub" / "pipe", tree / "**" / "*", f"file://{tree}", f"file://{tree}/sub/pipe"):
+        with pytest.raises(ValueError, match=r"sub/pipe is not a regular file.*write it to a file first"):
+            names([given])
+    for device in ("/dev/zero", "/dev/null"):
+        with pytest.raises(ValueError, match=f"{device} is not a regular file"):
+            names([device])
+    reading, writing = os.pipe()
+    with pytest.raises(ValueError, match="is not a regular file"):
+        names([f"/dev/fd/{reading}"])
+    os.close(reading)
+    os.close(writing)
+
+
+def test_links_to_folders_are_followed(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "far" / "below").mkdir(parents=True)
+    (tmp_path / "far" / "below" / "g.txt").write_text("g")
+    (tree / "link").symlink_to(tmp_path / "far")
+    assert names([tree]) == ["a.txt", "b.txt", "g.txt", "c.jsonl", "d", "x[1].txt"]
+    (tmp_path / "far" / "up").symlink_to(tree)
+    (tree / "again").symlink_to("sub")
+    assert sorted(names([tree])) == ["a.txt", "b.txt", "c.jsonl", "d", "g.txt", "x[1].txt"], "no loop, and each once"
+    assert "d" not in names([tree], out=str(tree / "sub")), "the output, by a link to it"
+
+
+def test_a_file_is_read_once_whatever_it_is_called(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    (tree / "l.txt").symlink_to("a.txt")
+    ways = ["a.txt", tree / "a.txt", "sub/../a.txt", "l.txt", f"file://{tree}/a.txt"]
+    assert names(ways) == ["a.txt"]
+
+
+@pytest.mark.parametrize("target", ["nowhere", "broken.txt"])
+def test_a_broken_link_is_named(tree: Path, target: str) -> None:
+    (tree / "broken.txt").symlink_to(target)
+    for given in (tree, tree / "broken.txt", tree / "b*", f"file://{tree}/br*"):
+        with pytest.raises(ValueError, match=r"broken\.txt is a broken link"):
+            names([given])
+
+
+def test_a_name_that_is_no_text_is_refused(tree: Path) -> None:
+    Path(os.fsdecode(bytes(tree / "sub") + b"/bad\xff")).write_text("x")
+    with pytest.raises(ValueError, match=r"bad\\udcff' is not valid UTF-8"):
+        names([tree])
 
 
 def test_urls() -> None:

@@ -5,6 +5,7 @@ import glob
 import gzip
 import lzma
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import fsspec
 import xxhash
 from fsspec.core import url_to_fs
 
-from oarlock.config.folders import is_url
+from oarlock.config.folders import LOCAL_SCHEMES, is_url
 
 Format = Literal["text", "json", "parquet"]
 Compression = Literal["none", "gzip", "bz2", "xz", "zstd"]
@@ -24,6 +25,7 @@ Compression = Literal["none", "gzip", "bz2", "xz", "zstd"]
 FORMATS: dict[str, Format] = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 HASHED_AT_ONCE = 1 << 20
+NOT_REGULAR = "{} is not a regular file (input is read more than once): write it to a file first"
 
 
 @dataclass(frozen=True)
@@ -40,36 +42,76 @@ class Source:
 def find_sources(inputs: tuple[str, ...], out: str) -> list[Source]:
     """The files that `inputs` name: those of an input in the order of their names, each file once.
 
-    A folder stands for all files below it, save hidden ones and save those in `out`. Raises ValueError where an input
-    names nothing.
+    A folder stands for all files below it, save hidden ones and save those in `out`; links are followed. Raises
+    ValueError where an input names nothing, or something that is not a file that can be read twice.
     """
-    sizes: dict[str, int] = {}
+    found: dict[str, Source] = {}
     for name in inputs:
-        found = _find_remote(name) if is_url(name) else _find_local(name, out)
-        if not found:
+        files = _find_remote(name) if is_url(name) else _find_local(name, out)
+        if not files:
             raise ValueError(f"no file at {name!r}: check the path or pattern")
-        sizes |= found
-    return [_describe(path, size) for path, size in sizes.items()]
+        for path, size in files.items():
+            found.setdefault(_identity(path), _describe(path, size))
+    return list(found.values())
+
+
+def _identity(path: str) -> str:
+    """What is the same for all paths of one file."""
+    if path.startswith(LOCAL_SCHEMES):
+        path = open_file_system(path)[1]
+    return path if is_url(path) else os.path.realpath(path)
 
 
 def _find_local(name: str, out: str) -> dict[str, int]:
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.lexists(path):
         roots = [path]
     else:
         # Path.glob finds no files by a final `**` before Python 3.13.
         roots = sorted(Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207
-    own = None if is_url(out) else Path(out).expanduser().resolve()
+    own = None if is_url(out) else os.path.realpath(Path(out).expanduser())
     files: list[Path] = []
     for root in roots:
         files += sorted(_walk(root, own)) if root.is_dir() else [root]
-    return {str(file): file.stat().st_size for file in files}
+    return {str(file): _size(file) for file in files}
 
 
-def _walk(root: Path, own: Path | None) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name[0] != "." and (Path(folder) / name).resolve() != own]
+def _walk(root: Path, own: str | None) -> Iterator[Path]:
+    """Files below a folder. Links to folders are followed, each folder once, so that a link upwards makes no loop."""
+    seen = {own, os.path.realpath(root)}
+    for folder, folders, names in os.walk(root, onerror=_refuse_folder, followlinks=True):
+        inside: list[str] = []
+        for name in sorted(folders):
+            real = os.path.realpath(Path(folder) / name)
+            if name[0] != "." and real not in seen:
+                seen.add(real)
+                inside.append(name)
+        folders[:] = inside
         yield from (Path(folder) / name for name in names if name[0] != ".")
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise ValueError(f"cannot list the folder {error.filename}: {error}") from error
+
+
+def _size(file: Path) -> int:
+    """Bytes of a regular file. Anything else is refused: input is read more than once, and a pipe cannot be."""
+    _check_name(str(file))
+    try:
+        state = file.stat()
+    except OSError as error:
+        why = "is a broken link" if file.is_symlink() else "cannot be read"
+        raise ValueError(f"{file} {why} ({error.strerror}): mend it or leave it out") from error
+    if not stat.S_ISREG(state.st_mode):
+        raise ValueError(NOT_REGULAR.format(file))
+    return state.st_size
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the name of {path!r} is not valid UTF-8: rename the file") from error
 
 
 def _find_remote(url: str) -> dict[str, int]:
@@ -80,7 +122,11 @@ def _find_remote(url: str) -> dict[str, int]:
         paths = [path for path in file_system.find(root) if not _hidden(path, root)]
     else:
         paths = [root] if file_system.exists(root) else []
-    return {file_system.unstrip_protocol(path): int(file_system.size(path) or 0) for path in sorted(paths)}
+    if url.startswith(LOCAL_SCHEMES):
+        sizes = {path: _size(Path(path)) for path in sorted(paths)}
+    else:
+        sizes = {path: int(file_system.size(path) or 0) for path in sorted(paths)}
+    return {file_system.unstrip_protocol(path): size for path, size in sizes.items()}
 
 
 def open_file_system(url: str) -> tuple[Any, str]:
