@@ -173,6 +173,37 @@ def test_a_tokenizer_that_lacks_a_token_is_refused(tmp_path: Path, tokenizer: To
         load_tokenizer(str(path))
 
 
+def test_a_mask_that_is_another_token_too_is_refused(tmp_path: Path) -> None:
+    small("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]").save(str(tmp_path / "tokenizer.json"))
+    for token, role in (("[PAD]", "pad"), ("[UNK]", "unknown"), ("[CLS]", "start"), ("[SEP]", "end")):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": token}))
+        with pytest.raises(ValueError, match=rf"mask token .* is also its {role} token.*of its own"):
+            load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("template", ["[CLS] $A [SEP] $A [SEP]", "[CLS] $A $A [SEP]", "[CLS] [SEP]"])
+def test_a_text_doubled_or_dropped_is_refused(tmp_path: Path, template: str) -> None:
+    small("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", template=template).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"tokenizer\.json makes .*\[CLS\].* of the text 'a'.*once and whole"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"))
+
+
+def test_a_panic_of_the_library_is_a_message(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    small("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]").save(str(path))
+    values = json.loads(path.read_text())
+    del values["post_processor"]["special_tokens"]["[SEP]"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=r"tokenizer\.json cannot encode a text.*names? a token"):
+        load_tokenizer(str(path))
+
+
+def test_a_vocabulary_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + "\n".join(VOCABULARY).encode())
+    assert load_tokenizer(str(path)).special.pad == 0
+
+
 def test_roles_named_by_the_configuration(tmp_path: Path) -> None:
     tokenizer = small("[UNK]", "?gap?", "!pad!", "(", ")", template="( $A )")
     tokenizer.save(str(tmp_path / "tokenizer.json"))

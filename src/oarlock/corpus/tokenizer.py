@@ -1,6 +1,8 @@
 """Tokenizers: loading one, and what the rest of the package has to know of it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,9 @@ def load_tokenizer(source: str, lowercase: bool | None = None) -> LoadedTokenize
         raise ValueError(f"lowercase={lowercase} cannot be changed in {file}: its own normaliser decides; leave it out")
     try:
         tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises nothing narrower
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises nothing narrower, and its panics are no Exception
         raise ValueError(f"{file} is not a tokenizer.json that `tokenizers` reads: {error}") from error
     return describe(tokenizer, source, config)
 
@@ -80,12 +84,12 @@ def describe(
 ) -> LoadedTokenizer:
     """Work out ids, prefix and suffix of a tokenizer. Truncation and padding are switched off in it.
 
-    Raises ValueError where it lacks a token that pretraining needs.
+    Raises ValueError where it lacks a token that pretraining needs, or puts more than a frame around a text.
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    prefix, suffix = _frame(tokenizer)
+    prefix, suffix = _frame(tokenizer, source)
     roles = _roles(config, vocabulary)
     missing = [name for name in ("mask_token", "pad_token") if name not in roles]
     if missing:
@@ -112,6 +116,14 @@ def describe(
         mask=vocabulary[roles["mask_token"]],
         all=tuple(sorted(special_ids)),
     )
+    others = {"pad": special.pad, "unknown": special.unknown, "start": special.start, "end": special.end}
+    same = [role for role, id_ in others.items() if id_ == special.mask]
+    if same or special.mask in (*prefix, *suffix):
+        raise ValueError(
+            f"the mask token of the tokenizer {source}, {names[special.mask]!r}, is also its "
+            f"{' and '.join(same) or 'frame'} token, so masked places could not be told apart: give it a mask token "
+            "of its own and name it in tokenizer_config.json"
+        )
     return LoadedTokenizer(
         tokenizer=tokenizer,
         source=source,
@@ -185,20 +197,45 @@ def _roles(config: dict[str, Any], vocabulary: dict[str, int]) -> dict[str, str]
     return roles
 
 
-def _frame(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids that the post-processor puts before and after a text."""
+def _frame(tokenizer: Tokenizer, source: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the post-processor puts before and after a text, which must stay whole, and stand there once."""
+    # A template drops or doubles a text also where special tokens are not asked for.
+    bare = Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"post_processor": None}))
     for probe in PROBES:
-        encoding = tokenizer.encode(probe)
-        ordinary = [index for index, special in enumerate(encoding.special_tokens_mask) if not special]
-        if ordinary:
-            return tuple(encoding.ids[: ordinary[0]]), tuple(encoding.ids[ordinary[-1] + 1 :])
+        with _panic_named(source):
+            text = bare.encode(probe, add_special_tokens=False).ids
+            framed = tokenizer.encode(probe)
+        if text:
+            ordinary = [index for index, special in enumerate(framed.special_tokens_mask) if not special]
+            first, end = (ordinary[0], ordinary[-1] + 1) if ordinary else (0, 0)
+            if framed.ids[first:end] != text:
+                raise ValueError(
+                    f"the post-processor of the tokenizer {source} makes {' '.join(framed.tokens)!r} of the text "
+                    f"{probe!r}, which must stand in it once and whole: give its tokenizer.json a TemplateProcessing "
+                    "post-processor such as `[CLS] $A [SEP]`"
+                )
+            return tuple(framed.ids[:first]), tuple(framed.ids[end:])
     return (), ()
+
+
+@contextmanager
+def _panic_named(source: str) -> Iterator[None]:
+    """Turn an error of the `tokenizers` library, whose panics are no `Exception`, into a ValueError."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise ValueError(
+            f"the tokenizer {source} cannot encode a text, the `tokenizers` library says {str(error)!r}: its "
+            "post-processor may name a token that its special tokens or its vocabulary lack"
+        ) from error
 
 
 def _from_vocabulary(path: Path, config: dict[str, Any], lowercase: bool | None, source: str) -> LoadedTokenizer:
     """BERT's WordPiece tokenizer from a file with a token a line."""
     try:
-        tokens = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        tokens = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text with a token a line: {error}") from error
     vocabulary = {token.removesuffix("\r"): id_ for id_, token in enumerate(tokens)}
