@@ -57,7 +57,7 @@ def test_c27_every_token_is_accounted_for(prepared: Preparing, tmp_path: Path, s
     assert tokens.placed + tokens.framing == len(data.train.ids) + len(data.validation.ids)
     ordinary = [sum(id_ > 4 for id_ in sample) for sample in samples(data.train) + samples(data.validation)]
     assert min(ordinary) == 4
-    assert any("tokens were dropped" in warning for warning in report.warnings)
+    assert any(" dropped with " in warning for warning in report.warnings)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
@@ -240,6 +240,18 @@ def test_c26_the_number_of_workers_changes_nothing(prepared: Preparing, tmp_path
     assert folders[0].keys() == folders[1].keys() == folders[2].keys()
     for name, data in folders[0].items():
         assert data == folders[1][name] == folders[2][name], name
+
+
+@pytest.mark.parametrize("name", ["train/ids.npy", "tokenizer/tokenizer.json", "report.json", "manifest.json"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
+def test_c26_a_damaged_data_set_is_built_again(
+    prepared: Preparing, tmp_path: Path, name: str, damage: Callable[[Path], object], some_text: str
+) -> None:
+    prepared(some_text)
+    before = contents(tmp_path / "data")
+    damage(tmp_path / "data" / name)
+    assert not prepared(some_text).reused
+    assert contents(tmp_path / "data") == before
 
 
 CHANGES = {

@@ -12,8 +12,12 @@ HERE = Place("a.jsonl", 7, 100)
     [
         (b'{"text": "cut in the mid', r"a\.jsonl, line 7: not valid JSON"),
         (b"plain text", r"a\.jsonl, line 7: not valid JSON.*one object a line"),
-        (b"[" * 100_000, r"a\.jsonl, line 7: not valid JSON"),
-        (b'["text"]', r"a\.jsonl, line 7: a list, where an object"),
+        (b"[", r"a\.jsonl, line 7: a JSON array, where one object a line .*jq"),
+        (b' [{"text": "x"}]', r"a\.jsonl, line 7: a JSON array, where one object a line .*jq"),
+        (b"[" * 100_000, r"a\.jsonl, line 7: a JSON array"),
+        (b'{"a":' * 100_000, r"a\.jsonl, line 7: .*nested too deep"),
+        (b'{"text": "x", "id": ' + b"1" * 6000 + b"}", r"line 7: holds a number of thousands of digits"),
+        (b'"text"', r"a\.jsonl, line 7: a str, where an object"),
         (b'{"body": "x", "id": 1}', r"line 7: no key 'text' \(its keys: 'body', 'id'\).*text_key"),
         (b"{}", r"no key 'text' \(its keys: none\)"),
         (b'{"text": ["a"]}', r"line 7: 'text' is a list, not a string"),
@@ -49,3 +53,11 @@ def test_bytes_that_stand_for_a_replaced_character_are_valid() -> None:
 def test_utf16_is_recognised() -> None:
     with pytest.raises(ValueError, match=r"a\.txt, line 1: byte 0 .*UTF-16.*iconv"):
         decode("text".encode("utf-16"), "error", Place("a.txt", 1, 0))
+
+
+def test_a_row_is_not_taken_for_a_file() -> None:
+    """A row of bytes may start as a file in UTF-16 does, and hold line feeds."""
+    row = Place("a.parquet", 1, 0, "row")
+    with pytest.raises(ValueError, match=r"a\.parquet, row 1: byte 0 .*on_invalid_utf8"):
+        decode("text".encode("utf-16"), "error", row)
+    assert first_flaw(b"a\nb\n\xff", row) == Place("a.parquet", 1, 4, "row")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.corpus import workers
 from oarlock.corpus.workers import WorkerDied, map_in_order
 
 DOUBLE = partial(partial, operator.mul, 2)
@@ -23,6 +24,18 @@ def test_results_in_order(num_workers: int) -> None:
     items = [range(1_000_000 if number % 3 == 0 else 10 + number) for number in range(20)]  # some take long
     assert list(map_in_order(partial(partial, sum), items, num_workers)) == list(map(sum, items))
     assert list(map_in_order(DOUBLE, [], num_workers)) == []
+
+
+@pytest.mark.parametrize(("num_items", "cores", "expected"), [(3, 64, 3), (8, 2, 2), (0, 64, 0)])
+def test_no_more_processes_than_items_or_cores(
+    monkeypatch: pytest.MonkeyPatch, num_items: int, cores: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    started: list[object] = []
+    start = workers._start
+    monkeypatch.setattr(workers, "_start", lambda threads: started.append(threads) or start(threads))
+    assert list(map_in_order(DOUBLE, range(num_items), 100_000)) == [2 * number for number in range(num_items)]
+    assert len(started) == expected
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -145,9 +158,9 @@ def test_the_environment_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Non
             monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
         else:
             monkeypatch.setenv("TOKENIZERS_PARALLELISM", before)
-        for workers in (0, 1):
-            assert list(map_in_order(seen, ["TOKENIZERS_PARALLELISM"], workers)) == ["false"]
-            assert list(map_in_order(seen, ["TOKENIZERS_PARALLELISM"], workers, threads=True)) == ["true"]
+        for num in (0, 1):
+            assert list(map_in_order(seen, ["TOKENIZERS_PARALLELISM"], num)) == ["false"]
+            assert list(map_in_order(seen, ["TOKENIZERS_PARALLELISM"], num, threads=True)) == ["true"]
         assert os.environ.get("TOKENIZERS_PARALLELISM") == before
 
 

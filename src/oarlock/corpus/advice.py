@@ -43,7 +43,7 @@ def _about_documents(report: DataReport, config: PrepareConfig) -> Iterator[str]
                 "where a file holds many, choose `blank` or `line` for documents."
             )
     if documents.skipped:
-        yield f"{documents.skipped:,} documents were left out because their text is not valid."
+        yield f"Left out because their text is not valid UTF-8: {_plural(documents.skipped, 'document')}."
 
 
 def _about_duplicates(report: DataReport) -> Iterator[str]:
@@ -51,8 +51,8 @@ def _about_duplicates(report: DataReport) -> Iterator[str]:
     for name, share in shares.items():
         if share >= DUPLICATED:
             yield (
-                f"{share:.1%} of the {name} repeat earlier ones: the model will see them more often, and some may "
-                "be in the training split and, alike or as parts, in the validation split. Consider removing them."
+                f"{share:.1%} of the {name} repeat earlier ones, so the model sees them more often than others: "
+                "consider removing them."
             )
 
 
@@ -66,12 +66,12 @@ def _about_characters(report: DataReport) -> Iterator[str]:
             f"{first.after!r}. Take a tokenizer that does not strip accents or control characters."
         )
     elif effect.removed > REMOVED * report.documents.characters:
-        yield f"The tokenizer's normaliser removes {effect.removed:,} characters; see which in the report."
+        yield f"The tokenizer's normaliser removes {_plural(effect.removed, 'character')}; see which in the report."
     if report.undecodable.count:
         first_file = report.undecodable.files[0]
         yield (
-            f"{report.undecodable.count:,} places are not valid UTF-8, the first of {first_file.path} on line "
-            f"{first_file.first_line:,} (byte {first_file.first_offset:,})."
+            f"Text is not valid UTF-8 at {_plural(report.undecodable.count, 'place')}, in {first_file.path} first on "
+            f"line {first_file.first_line:,} (byte {first_file.first_offset:,})."
         )
 
 
@@ -90,12 +90,17 @@ def _about_tokens(report: DataReport, config: PrepareConfig) -> Iterator[str]:
         treated = "were read as special tokens" if config.parse_special_tokens else "stayed text"
         yield f"Special tokens are written out in the text ({names}); they {treated}."
     if report.tokens.dropped:
+        sequences = _plural(report.tokens.dropped_sequences, "sequence")
         yield (
-            f"{report.tokens.dropped:,} tokens were dropped with {report.tokens.dropped_sequences:,} sequences of "
-            f"fewer than {config.min_tokens:,} ordinary tokens."
+            f"{_plural(report.tokens.dropped, 'token')} dropped with {sequences} of fewer than "
+            f"{_plural(config.min_tokens, 'ordinary token')}."
         )
     if config.tokenizer is None and report.tokenizer.vocab_size < config.vocab_size:
         yield (
             f"The text yields a vocabulary of {report.tokenizer.vocab_size:,} entries only, not the "
             f"{config.vocab_size:,} that were asked for."
         )
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

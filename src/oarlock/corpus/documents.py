@@ -98,7 +98,7 @@ def _decode_each(found: Documents, segment: Segment, parts: list[bytes], policy:
 
 
 def _read_records(found: Documents, segment: Segment, text_key: str, policy: InvalidText) -> None:
-    path, line, offset = segment.place
+    path, line, offset, _ = segment.place
     for number, record in enumerate(segment.data.split(b"\n"), line):
         if record.strip():
             place = Place(path, number, offset)

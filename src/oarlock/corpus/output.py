@@ -13,19 +13,27 @@ import fsspec
 
 from oarlock.config.folders import is_url, publish
 from oarlock.corpus.data_report import DataReport
-from oarlock.corpus.dataset import FORMAT, MANIFEST, REPORT, TOKENIZER
+from oarlock.corpus.dataset import FORMAT, MANIFEST, REPORT, TOKENIZER, open_dataset
 from oarlock.corpus.sources import open_file_system
+from oarlock.corpus.tokenizer import load_tokenizer
 
 NAMES = {MANIFEST, REPORT, TOKENIZER, "train", "validation"}
 
 
 def finished_report(out: str, fingerprint: str) -> DataReport | None:
-    """The report of a finished data set with this fingerprint at `out`, if there is one."""
+    """The report of a finished data set with this fingerprint at `out`, if there is one that can be used.
+
+    Of a folder at a URL only the manifest and the report are looked at.
+    """
     manifest = _read_json(out, MANIFEST)
     if manifest.get("format") != FORMAT or manifest.get("fingerprint") != fingerprint:
         return None
-    report = _read_json(out, REPORT)
-    return DataReport.model_validate(report | {"reused": True}) if report else None
+    with suppress(ValueError):  # a file of it was damaged or removed, or the report is of another version
+        if not is_url(out):
+            open_dataset(str(Path(out).expanduser()))
+            load_tokenizer(str(Path(out).expanduser() / TOKENIZER / "tokenizer.json"))
+        return DataReport.model_validate(_read_json(out, REPORT) | {"reused": True})
+    return None
 
 
 def check_replaceable(out: str) -> None:
@@ -41,7 +49,7 @@ def check_replaceable(out: str) -> None:
         if path.is_dir() and os.path.ismount(path):
             raise ValueError(f"{out} is a mount point, which cannot be replaced as a whole: give a folder in it as out")
         names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-        ours = not names or "fingerprint" in _read_json(out, MANIFEST)
+        ours = not names or "fingerprint" in _read_json(out, MANIFEST) or "unigram_baseline" in _read_json(out, REPORT)
     foreign = sorted(name for name in names - NAMES if not name.startswith("."))
     if foreign or not ours:
         shown = ", ".join((foreign or sorted(names))[:5])

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from oarlock.corpus.kinds import InvalidText
 
@@ -18,7 +18,12 @@ class Place(NamedTuple):
     line: int
     """From 1."""
     offset: int
-    """In bytes from the start of the file, after decompression."""
+    """In bytes from the start of the file, after decompression; in a row, from its start."""
+    unit: Literal["line", "row"] = "line"
+    """What `line` counts: rows in a parquet file."""
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.unit} {self.line}"
 
 
 class Text(NamedTuple):
@@ -38,8 +43,7 @@ def decode(data: bytes, policy: InvalidText, place: Place) -> Text:
         if policy == "error":
             first = first_flaw(data, place)
             raise ValueError(
-                f"{place.path}, line {first.line}: byte {first.offset} (0x{data[error.start]:02x}) is not valid UTF-8. "
-                + _advice(data, first.offset)
+                f"{first}: byte {first.offset} (0x{data[error.start]:02x}) is not valid UTF-8. " + _advice(data, place)
             ) from error
     text = data.decode(errors="replace")
     num_flaws = text.count(REPLACEMENT) - data.count(REPLACEMENT.encode())
@@ -51,12 +55,13 @@ def first_flaw(data: bytes, place: Place) -> Place:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        return Place(place.path, place.line + data.count(b"\n", 0, error.start), place.offset + error.start)
+        lines = data.count(b"\n", 0, error.start) if place.unit == "line" else 0
+        return place._replace(line=place.line + lines, offset=place.offset + error.start)
     raise AssertionError("valid UTF-8")
 
 
-def _advice(data: bytes, offset: int) -> str:
-    if offset == 0 and data.startswith(UTF16_MARKS):
+def _advice(data: bytes, place: Place) -> str:
+    if place.unit == "line" and place.offset == 0 and data.startswith(UTF16_MARKS):
         return "The file looks like UTF-16; convert it, for example with `iconv -f utf-16 -t utf-8`"
     return "Mend the file, or choose on_invalid_utf8 `replace` (puts U+FFFD there) or `skip` (leaves the document out)"
 
@@ -70,12 +75,22 @@ def read_record(line: bytes, key: str, policy: InvalidText, place: Place) -> Tex
     decoded = decode(line, policy, place)
     if decoded.text is None:
         return decoded
-    where = f"{place.path}, line {place.line}"
+    where = str(place)
+    if decoded.text.lstrip().startswith("["):
+        raise ValueError(
+            f"{where}: a JSON array, where one object a line with the key {key!r} is expected; "
+            "`jq -c '.[]' FILE` makes JSON lines of a file that is one array of objects"
+        )
     try:
         record = json.loads(decoded.text)
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         raise ValueError(
             f"{where}: not valid JSON ({error}); a file of JSON lines has one object a line. Mend or delete the line"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{where}: holds a number of thousands of digits, or objects nested too deep, and is not read for that "
+            f"({error}). Mend or delete the line"
         ) from error
     if not isinstance(record, dict):
         raise ValueError(f"{where}: a {type(record).__name__}, where an object with the key {key!r} is expected")

@@ -175,7 +175,7 @@ def _read_parquet(source: Source, index: int, raw: BinaryIO, bytes_before: int, 
             bytes_read = bytes_before + source.size * (rows + len(column)) // num_rows
 
             def segment(rule: Rule, data: bytes, row: int = rows, read: int = bytes_read, **more: Any) -> Segment:
-                return Segment(index, Place(source.path, row + 1, 0), rule, data, read, **more)
+                return Segment(index, Place(source.path, row + 1, 0, "row"), rule, data, read, **more)
 
             yield from _divide_records(column.to_pylist(), rows, segment, reading)
             rows += len(column)

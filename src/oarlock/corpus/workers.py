@@ -15,6 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, TypeAlias, TypeVar
 
@@ -36,7 +37,9 @@ class WorkerDied(RuntimeError):
 def map_in_order(
     factory: Factory[Item, Result], items: Iterable[Item], num_workers: int, *, threads: bool = False
 ) -> Generator[Result, None, None]:
-    """`map(factory(), items)`, computed by `num_workers` processes; results come in the order of the items.
+    """`map(factory(), items)`, computed by processes; results come in the order of the items.
+
+    There are at most `num_workers` of them, and never more than items or cores.
 
     With 0 workers this process does the work. `factory` and the items are pickled, so they are module-level functions
     and values. `threads` lets the tokenizers library use all cores within a worker.
@@ -50,13 +53,15 @@ def map_in_order(
             yield from map(factory(), items)
         return
     workers: Workers = {}
+    source = _with_error(items)
+    first = list(islice(source, min(num_workers, len(os.sched_getaffinity(0)))))
     try:
-        for _ in range(num_workers):
+        for _ in first:
             pipe, process = _start(threads)
             workers[pipe] = process
         for pipe in workers:
             pipe.send(factory)
-        yield from _deal(workers, items)
+        yield from _deal(workers, chain(first, source))
     except (EOFError, BrokenPipeError, ConnectionResetError) as error:
         raise _obituary(workers) from error
     finally:
@@ -67,9 +72,8 @@ def map_in_order(
             process.wait()
 
 
-def _deal(workers: Workers, items: Iterable[Any]) -> Iterator[Any]:
+def _deal(workers: Workers, source: Iterator[Answer]) -> Iterator[Any]:
     """Give each idle worker the next item; pass results on in order."""
-    source = _with_error(items)
     idle = deque(workers)
     working: dict[Connection, int] = {}
     answers: dict[int, Answer] = {}
