@@ -99,7 +99,8 @@ def test_c57_an_interrupted_consumer_ends_the_workers():
     pids = []
 
     def consume() -> None:
-        with closing(build_ahead(square, range(1000), 2)) as results:
+        # So many that no worker can be done with its share before it is looked for.
+        with closing(build_ahead(square, range(10**7), 2)) as results:
             next(results)
             pids.extend(worker_pids())
             raise KeyboardInterrupt

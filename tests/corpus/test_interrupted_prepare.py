@@ -15,7 +15,8 @@ from oarlock.corpus import DataReport, open_dataset
 Preparing = Callable[..., DataReport]
 
 SCRIPT = """
-import json, pathlib, re, sys
+import json, pathlib, re, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits it ignored
 from oarlock.corpus import PrepareConfig, prepare
 
 def tell(progress):
