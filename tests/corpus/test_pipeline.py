@@ -431,7 +431,6 @@ def test_progress_runs_to_the_end(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_length": 2}, "max_length 2 less 2 special tokens leaves room for 0 tokens"),
         ({"max_length": 5, "min_tokens": 4}, "leaves room for 3 tokens, and min_tokens asks for 4"),
         ({"inputs": ("nowhere/*.txt",)}, "no file at 'nowhere"),
         ({"tokenizer": "nowhere"}, "no tokenizer at nowhere"),

@@ -27,7 +27,6 @@ TRAINED_CONFIGS: dict[TokenizerKind, dict[str, Any]] = {
     "unigram": ROBERTA_CONFIG,
 }
 MIN_FREQUENCY = 2
-MIN_VOCAB_SIZE = 300
 # A longer run without white space (no language's word) would make the trainers' time grow with its square.
 LONGEST_WORD = 200
 TOO_LONG = re.compile(rf"(\S{{{LONGEST_WORD}}})(?=\S)")
@@ -66,15 +65,7 @@ def make_trainer() -> Callable[[TrainingJob], str]:
 
 
 def train_tokenizer(job: TrainingJob) -> str:
-    """Train a tokenizer; returns its JSON. Uses all cores.
-
-    Raises ValueError where vocab_size is too small.
-    """
-    if job.vocab_size < MIN_VOCAB_SIZE:
-        raise ValueError(
-            f"vocab_size {job.vocab_size} is too small to train a tokenizer (bytes or letters alone need most of it); "
-            f"give at least {MIN_VOCAB_SIZE}"
-        )
+    """Train a tokenizer; returns its JSON. Uses all cores."""
     texts = [TOO_LONG.sub(r"\1 ", line) for text in job.texts for line in text.split("\n")]
     match job.kind:
         case "wordpiece":
