@@ -102,6 +102,18 @@ def test_a_damaged_file_is_named(folder: Path, name: str, damage: str) -> None:
         open_dataset(str(folder))
 
 
+@pytest.mark.parametrize("name", ["report.json", "tokenizer/tokenizer.json"])
+@pytest.mark.parametrize("text", [None, "", "{}", "[]", '{"model": {', "\xff"])
+def test_report_and_tokenizer_are_checked(folder: Path, name: str, text: str | None) -> None:
+    """A run needs them only at its end, which is too late."""
+    if text is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=rf"{name} is .*damaged.*run `oarlock prepare` again$"):
+        open_dataset(str(folder))
+
+
 def test_offsets_that_do_not_fit_are_refused(folder: Path) -> None:
     path = folder / "train" / "offsets.npy"
     np.save(path, np.load(path) + 1)

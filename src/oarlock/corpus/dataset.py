@@ -22,6 +22,8 @@ MANIFEST = "manifest.json"
 REPORT = "report.json"
 TOKENIZER = "tokenizer"
 AGAIN = "run `oarlock prepare` again"
+# A key without which a file is not what its name says.
+NEEDED_KEYS = {REPORT: "unigram_baseline", f"{TOKENIZER}/tokenizer.json": "model"}
 
 
 class SplitCounts(Frozen):
@@ -100,12 +102,15 @@ def narrowest_dtype(count: int) -> np.dtype[np.unsignedinteger]:
 def open_dataset(folder: str) -> Dataset:
     """Open a folder (or URL) that `oarlock prepare` wrote; the arrays are memory-mapped, nothing is read yet.
 
-    Raises ValueError where the folder is missing, not finished, of another format, or where a file of it is damaged.
+    Raises ValueError where the folder is missing, not finished, of another format, or where a file of it is damaged:
+    also the report and the tokenizer, which a run would otherwise miss only at its end.
     """
     path = fetch(folder)
     if not path.is_dir():
         raise ValueError(f"there is no data set at {folder}: make one with `oarlock prepare INPUT... --out {folder}`")
     manifest = read_manifest(path)
+    for name, key in NEEDED_KEYS.items():
+        _check_json(path / name, key)
     return Dataset(
         folder=path,
         manifest=manifest,
@@ -126,6 +131,15 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest.model_validate(values)
     except (ValueError, AttributeError) as error:
         raise ValueError(f"cannot read {path}: {error}; {AGAIN}") from error
+
+
+def _check_json(path: Path, key: str) -> None:
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is missing or damaged ({error}); {AGAIN}") from error
+    if not isinstance(values, dict) or key not in values:
+        raise ValueError(f"{path} is damaged (it has no {key!r}); {AGAIN}")
 
 
 def _open_split(folder: Path, manifest: Manifest, counts: SplitCounts) -> Split:

@@ -1,5 +1,6 @@
 """Small data sets, in memory and as folders."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from oarlock.batches.mixing import below, hash_counters, hash_values
 from oarlock.batches.synthetic import END, MASK, START, UNKNOWN, synthetic_dataset
 from oarlock.corpus import Dataset, Split
-from oarlock.corpus.dataset import MANIFEST
+from oarlock.corpus.dataset import MANIFEST, NEEDED_KEYS
 
 SPELLED_OUT = (UNKNOWN, START, END, MASK)
 
@@ -47,13 +48,16 @@ def toy_dataset(
 
 
 def write_toy_dataset(folder: Path, dataset: Dataset) -> Dataset:
-    """Write a data set as `oarlock prepare` would, without tokenizer and report; returns it with its folder."""
+    """Write a data set as `oarlock prepare` would, with stand-ins for report and tokenizer; returns it there."""
     for name, split in (("train", dataset.train), ("validation", dataset.validation)):
         (folder / name).mkdir(parents=True)
         for array in ("ids", "lengths", "offsets", "maskable"):
             values = getattr(split, array)
             if values is not None:
                 np.save(folder / name / f"{array}.npy", values)
+    for name, key in NEEDED_KEYS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps({key: None}))
     (folder / MANIFEST).write_text(dataset.manifest.model_dump_json(indent=1))
     return replace(dataset, folder=folder)
 
