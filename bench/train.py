@@ -4,6 +4,8 @@ Ours: packed, bf16 compute with fp32 masters. Theirs: the model of `transformers
 padded to the longest sequence, sdpa attention, fused AdamW. Both clip the gradient norm, both have dropout as the
 model's configuration says, both start from the same weights; the losses of both are compared first (without dropout).
 
+The committed results were run with GOMP_SPINCOUNT=5000 for both, which is what the `oarlock` command sets.
+
     python bench/train.py --models bert-mini bert-base modernbert-base --out bench/results/train-MACHINE.json
 """
 
