@@ -1,21 +1,49 @@
 """The work that every contestant gets, in forms that others read: a folder of weights, and padded rows.
 
-Suffixes: S sequences, T tokens, L longest length, D hidden.
+Suffixes: S sequences, T tokens, L longest length.
 """
 
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from oarlock.batches import Batch
-from oarlock.model import MaskedLM
+from oarlock.config import ModelConfig
+from oarlock.model import MaskedLM, build_model
 from oarlock.model.huggingface.weights import KINDS, to_folder
+from oarlock.recipes import recipe
+from oarlock.step.measure import wikipedia_batch
 
+VOCABULARIES = {"bert": 30522, "roberta": 50265, "modernbert": 50368}
 IGNORED = -100
 """Label of a position that no loss reads."""
+
+
+def shape(name: str) -> ModelConfig:
+    """The model of a recipe, with the vocabulary that its paper had."""
+    config = recipe(name, data="", out="", steps=1).model
+    return config.model_copy(update={"vocab_size": VOCABULARIES[config.kind]})
+
+
+def build(name: str) -> MaskedLM:
+    """The model of a recipe with the weights that everyone starts from."""
+    return build_model(shape(name), seed=0)
+
+
+def pack_work(name: str, num_sequences: int) -> Batch:
+    """The batch that everyone trains on: random tokens at the Wikipedia lengths, 15 % of them targets."""
+    return wikipedia_batch(shape(name), num_sequences, seed=0)
+
+
+def write_job(name: str, num_sequences: int, folder: Path) -> None:
+    """All that a contestant needs: what the work is, the model as a Hugging Face folder, the batch as padded rows."""
+    (folder / "work.json").write_text(json.dumps({"model": name, "sequences": num_sequences}))
+    write_folder(build(name), folder)
+    np.savez(folder / "rows.npz", **{key: rows.numpy() for key, rows in padded(pack_work(name, num_sequences)).items()})
 
 
 def write_folder(model: MaskedLM, folder: Path, pad_id: int = 0) -> None:
