@@ -206,8 +206,8 @@ def table(result: dict[str, Any]) -> Table:
         box=box.SIMPLE_HEAD,
     )
     grid.add_column(no_wrap=True)
-    for heading in ("useful tokens/s", "repeats", "ours faster", "GEMM share", "peak MB", "of a step"):
-        grid.add_column(heading, justify="right", no_wrap=len(heading) < 10)
+    for heading in ("useful/s", "lowest-highest", "ours", "of GEMM", "peak MB", "a step MB"):
+        grid.add_column(heading, justify="right", no_wrap=True)
     for name, values in result["contestants"].items():
         rates = sorted(result["useful_tokens"] / seconds for seconds in values["seconds"])
         grid.add_row(
