@@ -206,14 +206,15 @@ def table(result: dict[str, Any]) -> Table:
         box=box.SIMPLE_HEAD,
     )
     grid.add_column(no_wrap=True)
-    for heading in ("useful/s", "lowest-highest", "ours", "of GEMM", "peak MB", "a step MB"):
+    for heading in ("useful/s", "spread", "ours", "of GEMM", "peak MB", "a step MB"):
         grid.add_column(heading, justify="right", no_wrap=True)
     for name, values in result["contestants"].items():
-        rates = sorted(result["useful_tokens"] / seconds for seconds in values["seconds"])
+        median = statistics.median(values["seconds"])
+        spread = (max(values["seconds"]) - min(values["seconds"])) / 2 / median
         grid.add_row(
             name,
             f"{values['useful_tokens_per_second']:,.0f}",
-            f"{rates[0]:,.0f}-{rates[-1]:,.0f}",
+            f"±{spread:.0%}",
             f"{values['times_as_fast_as_it']:.2f}x",
             f"{values['gemm_share']:.1%}",
             f"{values['peak'] / MEGABYTE:,.0f}",
