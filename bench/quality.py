@@ -36,7 +36,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import transformers
-from bench.machine import machine
 from bench.peers.huggingface import load
 from bench.peers.work import padded, write_folder
 from bench.quality_chart import draw
@@ -51,6 +50,7 @@ from oarlock.corpus import Dataset, open_dataset
 from oarlock.model import MaskedLM, build_model
 from oarlock.recipes import recipe
 from oarlock.recipes.fit import fit_to_data
+from oarlock.report import machine_facts
 from oarlock.step import (
     build_learner,
     build_optimizer,
@@ -111,7 +111,7 @@ def main() -> None:
         "data": dataset.manifest.fingerprint,
         "evaluated_targets": held_out[0].num_targets,
         "unigram_baseline": dataset.manifest.unigram_baseline,
-        "machine": machine(),
+        "machine": machine_facts(torch.device("cpu")),
         "transformers": transformers.__version__,
     }
     follow(contestant, about, 60 * options.minutes, 60 * options.evaluate_minutes, options.out)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCES = sorted(Path(__file__).parents[1].joinpath("src").rglob("*.py"))
-LIMITS = {"oarlock/train.py": 200, "oarlock/step/step.py": 200, "oarlock/cli.py": 300}
+LIMITS = {"oarlock/train.py": 200, "oarlock/step/step.py": 200, "oarlock/cli/__init__.py": 300}
 ANY_FILE = 600
 
 

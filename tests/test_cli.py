@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import warnings
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import pytest
 
 import oarlock
 import oarlock.train
+from oarlock.batches.measure import measure_loader
 from oarlock.cli import COMMANDS, main
 from oarlock.config import read_run_config
 from oarlock.recipes import RECIPES, recipe
@@ -200,6 +202,8 @@ def test_exit_2_where_a_command_is_not_understood(
         (("export", "RUN", "--out", "MODEL"), "RUN is neither a run folder (it has no config.yaml) nor"),
         (("fill-mask", "MODEL", "a [MASK]"), "MODEL is neither a run folder (it has no config.yaml) nor"),
         (("report", "RUN"), "RUN is no folder"),
+        (("bench", "train", "--sequences", "0"), "5 steps of 0 sequences are nothing to measure"),
+        (("bench", "train", "--recipe", "bert-huge"), "there is no recipe 'bert-huge'"),
         (("train", "bert-mini", *REQUIRED, "--device", "gpu"), "device 'gpu' is not known; use cpu, cuda"),
         (("train", "bert-mini", "--data", "nonsense://x", *REQUIRED[2:]), "nonsense"),
     ],
@@ -294,15 +298,35 @@ def test_a_run_that_was_stopped_says_how_to_go_on(run, monkeypatch: pytest.Monke
     )
 
 
-def test_bench_prints_its_figures_and_writes_them(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = {"useful_tokens_per_second": 1234.5, "gemm_share": 0.5}
-    monkeypatch.setattr("oarlock.batches.measure.measure_loader", lambda workers: figures | {"workers": workers})
-    monkeypatch.setattr("oarlock.step.measure.measure_training", lambda model: figures | {"layers": model.num_layers})
-    ended = run("bench", "data", "--workers", "3", "--out", tmp_path / "figures.json")
-    assert ended.code == 0
-    assert "useful tokens per second" in ended.out
-    assert json.loads((tmp_path / "figures.json").read_text()) == figures | {"workers": 3}
-    assert re.search(r"^layers +12$", run("bench", "train", "--recipe", "bert-base").out, re.M)
+def test_bench_data(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oarlock.batches.measure.NUM_SAMPLES", 1000)
+    monkeypatch.setattr("oarlock.batches.measure.measure_loader", partial(measure_loader, steps=3))
+    ended = run("bench", "data", "--workers", "0", "--json", tmp_path / "figures.json")
+    assert ended.code == 0, ended.err
+    assert re.search(r"^Workers +0 *$", ended.out, re.M)
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["useful_tokens_per_second"] > 0
+    assert figures["machine"].keys() >= {"processor", "threads", "torch", "oarlock"}
+
+
+def test_bench_train(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oarlock.cli.measure.VOCAB_SIZE", 100)
+    small = ("--recipe", "bert-tiny", "--sequences", "2", "--precision", "fp32")
+    ended = run("bench", "train", *small, "--json", tmp_path / "figures.json")
+    assert ended.code == 0, ended.err
+    assert "attention_backward" in ended.out
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert (figures["model"], figures["sequences"], figures["precision"]) == ("bert-tiny", 2, "fp32")
+    assert sum(figures["shares"].values()) == pytest.approx(1.0)
+
+
+def test_bench_is_interrupted(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("oarlock.step.measure.train_step", interrupted)
+    ended = run("bench", "train", "--recipe", "bert-tiny", "--sequences", "1")
+    assert (ended.code, ended.err) == (130, "oarlock: interrupted\n")
 
 
 def test_a_warning_is_told_as_one_line(run, monkeypatch: pytest.MonkeyPatch) -> None:

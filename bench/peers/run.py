@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
-from bench.machine import machine
 from bench.peers.work import pack_work, padded, shape, write_job
 from rich import box
 from rich.console import Console
@@ -35,6 +34,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from oarlock.ops import gemm_rate
+from oarlock.report import machine_facts
 from oarlock.step import DTYPES
 from oarlock.step.measure import batch_flops_per_token
 
@@ -77,7 +77,7 @@ def main() -> None:
         results.append(compare(model, options.sequences, options.repeats, pythons, console))
         console.print(table(results[-1]))
         if options.json:
-            report = {"machine": machine(), "sequences": options.sequences, "results": results}
+            report = {"machine": machine_facts(torch.device("cpu")), "sequences": options.sequences, "results": results}
             options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 

@@ -1,6 +1,7 @@
 """How fast batches are built: what `oarlock bench data` prints."""
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -16,12 +17,18 @@ SEQUENCES = 448
 WARMUP_STEPS = 8
 
 
-def measure_loader(workers: int, *, dataset: Dataset | None = None, steps: int = 200) -> dict[str, float | int]:
+def measure_loader(
+    workers: int,
+    *,
+    dataset: Dataset | None = None,
+    steps: int = 200,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, float | int]:
     """Useful tokens/s that one consumer draws from `workers` processes; 0 builds batches in the consumer itself.
 
     Batches are of 448 sequences, by default of random tokens at the lengths of BERT's Wikipedia data. The first few are
     drawn before the clock starts. `imbalance` is the mean over the steps of the largest over the mean number of tokens
-    of a micro-batch.
+    of a micro-batch. `on_progress` is told how many steps are done, of how many.
     """
     batches = training_batches(
         dataset or synthetic_dataset(wikipedia_lengths(NUM_SAMPLES, seed=0), [], VOCAB_SIZE, seed=0),
@@ -39,6 +46,7 @@ def measure_loader(workers: int, *, dataset: Dataset | None = None, steps: int =
             imbalance += batch.imbalance
         else:
             start = time.perf_counter()
+        on_progress(batch.step, WARMUP_STEPS + steps)
     seconds = time.perf_counter() - start
     return {
         "useful_tokens_per_second": tokens / seconds,

@@ -4,8 +4,10 @@ from oarlock.report.drain import StepRecord
 from oarlock.report.facts import Guess, RunFacts, Sample, SampleTarget, read_facts, write_facts, write_samples
 from oarlock.report.guesses import guesses_table
 from oarlock.report.html import write_report
+from oarlock.report.machine import machine_facts
+from oarlock.report.measured import loader_table, training_table
 from oarlock.report.metrics import EvaluationRow, MetricsFile, TrainingRow, read_metrics, truncate_after
-from oarlock.report.progress import TrainingProgress, prepare_progress
+from oarlock.report.progress import TrainingProgress, measuring_progress, prepare_progress
 from oarlock.report.recorder import Recorder, RecorderState
 from oarlock.report.terminal import data_report_table
 
@@ -23,9 +25,13 @@ __all__ = [
     "TrainingRow",
     "data_report_table",
     "guesses_table",
+    "loader_table",
+    "machine_facts",
+    "measuring_progress",
     "prepare_progress",
     "read_facts",
     "read_metrics",
+    "training_table",
     "truncate_after",
     "write_facts",
     "write_report",

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
@@ -106,6 +107,15 @@ class TrainingProgress:
     def _render(self) -> RenderableType:
         lines = [Text(line) for line in (self._training, self._evaluation) if line]
         return Group(self._bar, *lines)
+
+
+@contextmanager
+def measuring_progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback that shows how many parts of a measurement are done, of how many: on a terminal, a bar."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 class PrepareState(Protocol):
