@@ -206,7 +206,7 @@ def table(result: dict[str, Any]) -> Table:
         box=box.SIMPLE_HEAD,
     )
     grid.add_column(no_wrap=True)
-    for heading in ("useful/s", "spread", "ours", "of GEMM", "peak MB", "a step MB"):
+    for heading in ("useful/s", "spread", "ours", "of GEMM", "peak MB", "step MB"):
         grid.add_column(heading, justify="right", no_wrap=True)
     for name, values in result["contestants"].items():
         median = statistics.median(values["seconds"])
