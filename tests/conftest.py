@@ -1,13 +1,14 @@
 """Fixtures that several rooms share."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # before torch is loaded, as the command line does
+from oarlock.launch import prepare_process
 
-from oarlock.testing.texts import prepare_text
+prepare_process()  # before torch is loaded, as the command line does
+
+from oarlock.testing.texts import prepare_text  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,22 @@ import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from torch import Tensor
 
 import oarlock
 import oarlock.train
 from oarlock.batches.measure import measure_loader
 from oarlock.cli import COMMANDS, main
 from oarlock.config import read_run_config
+from oarlock.ops import geglu
+from oarlock.ops.cases import OPERATOR_CASES
 from oarlock.recipes import RECIPES, recipe
 from oarlock.state import newest_checkpoint
 from oarlock.testing.texts import write_text
@@ -204,6 +208,7 @@ def test_exit_2_where_a_command_is_not_understood(
         (("report", "RUN"), "RUN is no folder"),
         (("bench", "train", "--sequences", "0"), "5 steps of 0 sequences are nothing to measure"),
         (("bench", "train", "--recipe", "bert-huge"), "there is no recipe 'bert-huge'"),
+        (("bench", "ops", "attenshun"), "'attenshun' is no operator; there are add_norm, attention"),
         (("train", "bert-mini", *REQUIRED, "--device", "gpu"), "device 'gpu' is not known; use cpu, cuda"),
         (("train", "bert-mini", "--data", "nonsense://x", *REQUIRED[2:]), "nonsense"),
     ],
@@ -307,6 +312,30 @@ def test_bench_data(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures["useful_tokens_per_second"] > 0
     assert figures["machine"].keys() >= {"processor", "threads", "torch", "oarlock"}
+
+
+def test_bench_ops(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = OPERATOR_CASES["geglu"].cases[:2]
+    monkeypatch.setattr("oarlock.ops.measure.SECONDS", 0.0)
+    timed = tuple(replace(case, benchmark=True) for case in small)
+    monkeypatch.setitem(OPERATOR_CASES, "geglu", replace(OPERATOR_CASES["geglu"], cases=timed))
+    ended = run("bench", "ops", "geglu", "--json", tmp_path / "figures.json")
+    assert ended.code == 0, ended.err
+    assert "plain torch" in ended.out
+    rows = json.loads((tmp_path / "figures.json").read_text())["operators"]
+    assert {(row["operator"], row["case"]) for row in rows} == {("geglu", case.name) for case in small}
+    assert all(row["forward_ms"] > 0 and row["both_ms"] > 0 for row in rows)
+
+
+def test_bench_ops_times_nothing_that_is_wrong(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(x_T2I: Tensor, form: str) -> Tensor:
+        return geglu(x_T2I, form) * (1.0 if form == "reference" else 1.1)
+
+    case = replace(OPERATOR_CASES["geglu"].cases[1], benchmark=True)
+    monkeypatch.setitem(OPERATOR_CASES, "geglu", replace(OPERATOR_CASES["geglu"], cases=(case,), function=wrong))
+    ended = run("bench", "ops", "geglu")
+    assert ended.code == 1
+    assert "off the reference" in ended.err
 
 
 def test_bench_train(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

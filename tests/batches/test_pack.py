@@ -23,7 +23,7 @@ def test_explicit_sequences():
     assert batch.num_targets == 3
     assert batch.sequence_labels_S is None
     assert batch.sample_ids_S.tolist() == [0, 1, 2]
-    assert batch.dropout_key == 5
+    assert batch.dropout_key.tolist() == [5]
 
 
 def test_types_are_those_of_the_contract():
@@ -68,6 +68,6 @@ def test_samples_are_packed_in_the_order_given():
     assert batch.sample_ids_S.tolist() == samples.tolist()
     assert batch.cu_seqlens_S1.diff().tolist() == split.lengths[samples].tolist()
     assert (batch.target_positions_M.diff() > 0).all()
-    assert (batch.num_targets, batch.dropout_key) == (99, 2)
+    assert (batch.num_targets, batch.dropout_key.tolist()) == (99, [2])
     empty = pack_samples(split, samples[:0], rules, mask_key=1, num_targets=99, dropout_key=2)
     assert (empty.num_tokens, empty.target_ids_M.numel(), empty.num_targets) == (0, 0, 99)

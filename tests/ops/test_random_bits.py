@@ -6,7 +6,7 @@ from oarlock.ops.random_bits import head_keys, keep_, keep_bits, keep_scale, num
 
 
 def keys(num_rows: int, key: int = 1, site: int = 1, sample: int = 1) -> torch.Tensor:
-    return row_keys(key, site, torch.full((num_rows,), sample), torch.arange(num_rows))
+    return row_keys(torch.tensor([key]), site, torch.full((num_rows,), sample), torch.arange(num_rows))
 
 
 def keep_mask(keys_R: torch.Tensor, num_columns: int, probability: float) -> torch.Tensor:

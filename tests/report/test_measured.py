@@ -2,7 +2,8 @@
 
 from rich.console import Console, RenderableType
 
-from oarlock.report import loader_table, training_table
+from oarlock.ops.measure import OperatorFigures
+from oarlock.report import loader_table, operators_table, training_table
 
 
 def shown(table: RenderableType) -> list[str]:
@@ -32,6 +33,23 @@ def test_training() -> None:
     assert "Share of it 80 %" in lines
     assert "Steps 2, each of 1,000 useful tokens, in 0.080 to 0.081 s" in lines
     assert lines[-3:] == ["attention_forward 50 % ━━━━━━━━━━━━", "matrix products 40 % ━━━━━━━━━━", "[b] 10 % ━━"]
+
+
+def test_operators() -> None:
+    rows = [
+        OperatorFigures("attention", "64 x 64", "plain torch", 20.0, 1.0, 60.0, 1.0),
+        OperatorFigures("attention", "64 x 64", "reference", 40.0, 0.5, 30.0, 2.0),
+        OperatorFigures("lamb", "[b]", "plain torch", 1234.5, 1.0, None, None),
+    ]
+    assert shown(operators_table(rows))[2:] == [
+        "attention",
+        "64 x 64",
+        "plain torch 20.00 1.00 60.00 1.00",
+        "reference 40.00 0.50 30.00 2.00",
+        "lamb",
+        "[b]",
+        "plain torch 1,234.50 1.00",
+    ]
 
 
 def test_loader() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from oarlock.config import OptimizerConfig
-from oarlock.step.optimizers import build_optimizer, clip_gradients, set_learning_rate
+from oarlock.step.optimizers import build_optimizer, limit_gradients, set_learning_rate
 
 Array = NDArray[np.float64]
 STEPS = 50
@@ -235,30 +236,59 @@ def test_a_gradient_that_is_not_finite_spoils_its_tensor_and_no_other(name: str)
         assert bool(parameter.isfinite().all()) == (key != spoiled)
 
 
-@pytest.mark.parametrize("max_norm", [None, 0.5, 1e6])
-def test_clip_by_global_norm(max_norm: float | None) -> None:
+def step_with(name: str, max_norm: float | None, spoil: float = 0.0, before: int = 0) -> tuple[Any, float]:
+    """Weights and state after `before` steps and one more that is limited; and the norm it had."""
     parameters = model_parameters()
-    for key, gradient in gradients(1).items():
-        parameters[key].grad = torch.tensor(gradient, dtype=torch.float32)
-    parameters["final_norm.weight"].grad = None
-    used = {key: gradient for key, gradient in gradients(1).items() if key != "final_norm.weight"}
-    expected = math.sqrt(sum(float((gradient**2).sum()) for gradient in used.values()))
-
-    norm = clip_gradients(parameters.values(), max_norm)
+    optimizers = build_optimizer(parameters.items(), config(name))
+    train(parameters, optimizers, 1, before)
+    for key, gradient in gradients(before + 1).items():
+        parameters[key].grad = torch.tensor(gradient + spoil, dtype=torch.float32)
+    norm = limit_gradients(optimizers, max_norm)
     assert norm.ndim == 0
-    assert float(norm) == pytest.approx(expected, rel=1e-6)
+    for optimizer in optimizers:
+        optimizer.step()
+    state = {key: s for optimizer in optimizers for key, p in parameters.items() if (s := optimizer.state.get(p))}
+    return (parameters, state), float(norm)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("max_norm", [None, 0.5, 1e6])
+def test_clips_by_the_global_norm(name: str, max_norm: float | None) -> None:
+    """The moments tell what the optimizer took for the gradient."""
+    expected = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients(1).values()))
+    (_, state), norm = step_with(name, max_norm)
+    assert norm == pytest.approx(expected, rel=1e-6)
+    (_, plain), _ = step_with(name, None)
     factor = 1.0 if max_norm is None else min(1.0, max_norm / expected)
-    for key, gradient in used.items():
-        scaled = parameters[key].grad
-        assert scaled is not None
-        assert scaled.numpy() == pytest.approx(gradient * factor, rel=3e-6, abs=1e-9)
+    for key in state:
+        moment = "momentum_buffer" if "momentum_buffer" in state[key] else "exp_avg"
+        torch.testing.assert_close(state[key][moment], plain[key][moment] * factor, rtol=3e-6, atol=1e-9)
 
 
-def test_clip_reports_a_norm_that_is_not_finite() -> None:
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+@pytest.mark.parametrize("spoil", [math.nan, math.inf])
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+def test_a_step_that_is_not_finite_is_skipped(name: str, spoil: float, max_norm: float | None) -> None:
+    (weights, state), norm = step_with(name, max_norm, spoil, before=2)
+    assert not math.isfinite(norm)
+    untouched = model_parameters()
+    optimizers = build_optimizer(untouched.items(), config(name))
+    train(untouched, optimizers, 1, 2)
+    for key, parameter in untouched.items():
+        assert torch.equal(weights[key], parameter), key
+        for what, value in optimizers[0].state[parameter].items():
+            assert torch.equal(state[key][what], value), (key, what)
+
+
+@pytest.mark.parametrize("name", ["stableadamw", "muon"])
+def test_a_step_that_is_not_finite_leaves_other_optimizers_finite(name: str) -> None:
+    (weights, _), norm = step_with(name, 1.0, math.nan, before=2)
+    assert not math.isfinite(norm)
+    assert all(bool(weight.isfinite().all()) for weight in weights.values())
+
+
+def test_parameters_without_a_gradient_do_not_count() -> None:
     parameters = model_parameters()
-    for parameter in parameters.values():
-        parameter.grad = torch.ones_like(parameter)
-    first = next(iter(parameters.values()))
-    assert first.grad is not None
-    first.grad[0, 0] = math.inf
-    assert not math.isfinite(float(clip_gradients(parameters.values(), 1.0)))
+    optimizers = build_optimizer(parameters.items(), config("adamw"))
+    parameters["final_norm.weight"].grad = torch.full((8,), 2.0)
+    assert float(limit_gradients(optimizers, None)) == pytest.approx(math.sqrt(32.0), rel=1e-6)

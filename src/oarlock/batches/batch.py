@@ -36,8 +36,9 @@ class Batch:
     """Label of each sequence (next-sentence), or none, int64."""
     sample_ids_S: Tensor
     """Index of each sequence in the data set, int64."""
-    dropout_key: int
-    """What dropout's random numbers follow from, with the sample id: a function of (seed, step), 64 bits."""
+    dropout_key: Tensor
+    """What dropout's random numbers follow from, with the sample id: a function of (seed, step), int64 [1]. A tensor,
+    so that a compiled model reads it, and is not compiled anew for each step's value."""
 
     @property
     def num_tokens(self) -> int:

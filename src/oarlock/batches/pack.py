@@ -86,5 +86,5 @@ def _batch(
         num_targets=num_targets,
         sequence_labels_S=None,
         sample_ids_S=torch.from_numpy(samples_S),
-        dropout_key=dropout_key,
+        dropout_key=torch.from_numpy(np.array([dropout_key], np.uint64).view(np.int64)),
     )

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from oarlock.cli.console import errors
 from oarlock.cli.measure import bench
 from oarlock.config import Frozen, RunConfig, describe, read_run_config, refuse_moved
 from oarlock.config.folders import fetch
+from oarlock.launch import prepare_process
 from oarlock.recipes import RECIPES, recipe
 
 YAML = (".yaml", ".yml")
@@ -35,8 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code: 0, 1 (it failed), or 2 (it was not understood)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # Before torch is loaded: beside another program, threads that spin for long make a step 30 times as long.
-    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+    prepare_process()
     warnings.showwarning = _show_warning
     if arguments == ["--version"]:
         print(f"oarlock {version('oarlock')}")

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 
-from torch import nn
-
 from oarlock.config import ModelConfig
 from oarlock.model.dropout import Dropout
 from oarlock.model.embeddings import LearnedEmbeddings
 from oarlock.model.encoder import Encoder, MaskedLM, MaskedLMHead, Pooler
-from oarlock.model.layers import GeluMLP, PostNormLayer, SelfAttention
+from oarlock.model.layers import AddNorm, GeluMLP, PostNormLayer, SelfAttention
 
 
 def build(config: ModelConfig, dropout: Callable[[float], Dropout], first_position: int = 0) -> MaskedLM:
@@ -16,13 +14,13 @@ def build(config: ModelConfig, dropout: Callable[[float], Dropout], first_positi
     embeddings = LearnedEmbeddings(config, first_position, dropout(config.dropout))
     layers = [
         PostNormLayer(
-            config,
             SelfAttention(config, bias=True, window=None, rotary=None, dropout=dropout(config.attention_dropout)),
+            AddNorm(config, dropout(config.dropout), bias=True),
             GeluMLP(config),
-            (dropout(config.dropout), dropout(config.dropout)),
+            AddNorm(config, dropout(config.dropout), bias=True),
         )
         for _ in range(config.num_layers)
     ]
     # Post-norm layers end in a norm, so none is left for the encoder.
-    encoder = Encoder(embeddings, layers, nn.Identity())
+    encoder = Encoder(embeddings, layers, None)
     return MaskedLM(config, encoder, MaskedLMHead(config, bias=True), Pooler(config) if config.pooler else None)

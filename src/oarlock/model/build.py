@@ -24,9 +24,8 @@ def build_model(config: ModelConfig, seed: int = 0) -> MaskedLM:
         raise ValueError("model.vocab_size is 0; set it, or take it from a data set")
     check_choices(config.ops, OPERATORS)
     sites = count()
-    form = config.ops.get("dropout_add", "auto")
     with torch.device("meta"):
-        model = BUILDERS[config.kind](config, lambda probability: Dropout(probability, next(sites), form))
+        model = BUILDERS[config.kind](config, lambda probability: Dropout(probability, next(sites)))
     for module in model.modules():
         for leaf, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, leaf, nn.Parameter(torch.empty_like(parameter, device="cpu")))

@@ -1,31 +1,32 @@
 """Dropout whose decisions follow from (seed, step, sample, place): the same for any split of a batch."""
 
+from typing import TypedDict
+
 from torch import Tensor, nn
 
 from oarlock.batches import Batch
-from oarlock.ops import dropout_add, row_keys
+from oarlock.ops import row_keys
+
+
+class Decisions(TypedDict):
+    """What an operator that drops elements takes."""
+
+    dropout: float
+    """Probability."""
+    keys_T: Tensor | None
+    """The random key of every token, int64; None where nothing is dropped."""
 
 
 class Dropout(nn.Module):
-    """Dropout with an optional residual sum. `site` is its number in the model; no two dropouts share one."""
+    """One place of a model where elements are dropped, by the operator there. `site` numbers it; no two share one."""
 
-    def __init__(self, probability: float, site: int, form: str) -> None:
+    def __init__(self, probability: float, site: int) -> None:
         super().__init__()
-        self.probability, self.site, self.form = probability, site, form
+        self.probability, self.site = probability, site
 
-    @property
-    def active(self) -> bool:
-        """Whether anything is dropped now."""
-        return self.training and self.probability > 0.0
-
-    def keys(self, batch: Batch) -> Tensor:
-        """The random key of every token at this site, int64 [T]."""
-        return row_keys(batch.dropout_key, self.site, batch.token_samples(), batch.positions_T)
-
-    def forward(self, x_TD: Tensor, residual_TD: Tensor | None, batch: Batch) -> Tensor:
-        """`residual + dropout(x)`, or `dropout(x)` where there is no residual, [T, D]."""
-        if not self.active:
-            return x_TD if residual_TD is None else residual_TD + x_TD
-        if residual_TD is None:
-            residual_TD = x_TD.new_zeros(()).expand_as(x_TD)
-        return dropout_add(x_TD, residual_TD, self.keys(batch), self.probability, self.form)
+    def forward(self, batch: Batch) -> Decisions:
+        """What is to be dropped now: nothing in evaluation."""
+        if not self.training or self.probability == 0.0:
+            return {"dropout": 0.0, "keys_T": None}
+        keys_T = row_keys(batch.dropout_key, self.site, batch.token_samples(), batch.positions_T)
+        return {"dropout": self.probability, "keys_T": keys_T}

@@ -1,6 +1,6 @@
 """How token ids become the first hidden states.
 
-Suffixes: T tokens, D hidden.
+Suffixes: T tokens, D hidden, L positions, h half a head.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from oarlock.batches import Batch
 from oarlock.config import ModelConfig
 from oarlock.model.dropout import Dropout
-from oarlock.ops import embedding
+from oarlock.ops import embed_norm
 
 
 class LearnedEmbeddings(nn.Module):
@@ -22,7 +22,7 @@ class LearnedEmbeddings(nn.Module):
     def __init__(self, config: ModelConfig, first_position: int, dropout: Dropout) -> None:
         super().__init__()
         self.first_position = first_position
-        self.form = config.ops.get("embedding", "auto")
+        self.form = config.ops.get("embed_norm", "auto")
         self.words = nn.Embedding(config.padded_vocab_size, config.hidden_size)
         self.positions = nn.Embedding(config.max_length + first_position, config.hidden_size)
         self.segments = nn.Embedding(config.token_types, config.hidden_size)
@@ -32,13 +32,15 @@ class LearnedEmbeddings(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states [T, D]."""
         rows_T = batch.positions_T + self.first_position if self.first_position else batch.positions_T
-        total_TD = (
-            embedding(self.words.weight, batch.ids_T, self.form)
-            + embedding(self.positions.weight, rows_T, self.form)
-            + embedding(self.segments.weight, batch.segments_T, self.form)
+        return embed_norm(
+            [self.words.weight, self.positions.weight, self.segments.weight],
+            [batch.ids_T, rows_T, batch.segments_T],
+            self.norm.weight,
+            self.norm.bias,
+            self.norm.eps,
+            **self.dropout(batch),
+            form=self.form,
         )
-        out: Tensor = self.dropout(self.norm(total_TD), None, batch)
-        return out
 
 
 class WordEmbeddings(nn.Module):
@@ -46,19 +48,26 @@ class WordEmbeddings(nn.Module):
 
     def __init__(self, config: ModelConfig, dropout: Dropout) -> None:
         super().__init__()
-        self.form = config.ops.get("embedding", "auto")
+        self.form = config.ops.get("embed_norm", "auto")
         self.words = nn.Embedding(config.padded_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, config.norm_epsilon, bias=False)
         self.dropout = dropout
 
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states [T, D]."""
-        out: Tensor = self.dropout(self.norm(embedding(self.words.weight, batch.ids_T, self.form)), None, batch)
-        return out
+        return embed_norm(
+            [self.words.weight],
+            [batch.ids_T],
+            self.norm.weight,
+            None,
+            self.norm.eps,
+            **self.dropout(batch),
+            form=self.form,
+        )
 
 
 class RotaryTable(nn.Module):
-    """Cosines and sines of rotary positions (Su et al., 2021), computed once in fp32."""
+    """Cosines and sines of rotary positions (Su et al., 2021), each [L, h], computed once in fp32."""
 
     cos: Tensor
     sin: Tensor
@@ -70,7 +79,3 @@ class RotaryTable(nn.Module):
         angles = torch.arange(max_length, dtype=torch.float64, device="cpu")[:, None] * theta ** -(steps / head_size)
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
-
-    def forward(self, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the tokens' positions, each [T, d / 2]."""
-        return self.cos[positions_T], self.sin[positions_T]

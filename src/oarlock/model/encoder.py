@@ -12,12 +12,13 @@ from torch.nn.functional import gelu, linear
 from oarlock import ops
 from oarlock.batches import Batch
 from oarlock.config import ModelConfig
+from oarlock.model.layers import AddNorm, Linear
 
 
 class Encoder(nn.Module):
-    """Embeddings, layers and, where the layers leave it open, a last LayerNorm."""
+    """Embeddings, layers and, where the layers leave it open, a last sum and LayerNorm."""
 
-    def __init__(self, embeddings: nn.Module, layers: Sequence[nn.Module], final_norm: nn.Module) -> None:
+    def __init__(self, embeddings: nn.Module, layers: Sequence[nn.Module], final_norm: AddNorm | None) -> None:
         super().__init__()
         self.embeddings = embeddings
         self.layers = nn.ModuleList(layers)
@@ -25,11 +26,13 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states of all tokens, [T, D]."""
-        x_TD = self.embeddings(batch)
+        x_TD: Tensor = self.embeddings(batch)
+        update_TD: Tensor | None = None
         for layer in self.layers:
-            x_TD = layer(x_TD, batch)
-        out: Tensor = self.final_norm(x_TD)
-        return out
+            x_TD, update_TD = layer(x_TD, update_TD, batch)
+        if self.final_norm is not None:
+            x_TD, _ = self.final_norm(update_TD, x_TD, batch)
+        return x_TD
 
 
 class Pooler(nn.Module):
@@ -50,13 +53,18 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: ModelConfig, bias: bool) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+        self.form = config.ops.get("bias_gelu", "auto")
+        self.dense = Linear(config, config.hidden_size, config.hidden_size, bias)
         self.norm = nn.LayerNorm(config.hidden_size, config.norm_epsilon, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.padded_vocab_size))
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
         """What the output matrix multiplies, [M, D]."""
-        out: Tensor = self.norm(gelu(self.dense(hidden_MD)))
+        dense_MD = self.dense.without_bias(hidden_MD)
+        bent_MD = (
+            gelu(dense_MD) if self.dense.bias is None else ops.bias_gelu(dense_MD, self.dense.bias, form=self.form)
+        )
+        out: Tensor = self.norm(bent_MD)
         return out
 
 
@@ -90,7 +98,7 @@ class MaskedLM(nn.Module):
             self.head.bias,
             batch.target_ids_M,
             self.config.vocab_size,
-            1.0 / max(1, batch.num_targets),
+            max(1, batch.num_targets),
             self.config.ops.get("cross_entropy", "auto"),
         )
 

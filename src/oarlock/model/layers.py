@@ -4,13 +4,45 @@ Suffixes: T tokens, D hidden, H heads, d head size, I intermediate.
 """
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 
 from oarlock import ops
 from oarlock.batches import Batch
 from oarlock.config import ModelConfig
 from oarlock.model.dropout import Dropout
 from oarlock.model.embeddings import RotaryTable
+
+
+class Linear(nn.Linear):
+    """A linear layer on packed tokens."""
+
+    def __init__(self, config: ModelConfig, num_inputs: int, num_outputs: int, bias: bool) -> None:
+        super().__init__(num_inputs, num_outputs, bias=bias)
+        self.form = config.ops.get("linear", "auto")
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """`x W^T + b`."""
+        return ops.linear(x_TD, self.weight, self.bias, self.form)
+
+    def without_bias(self, x_TD: Tensor) -> Tensor:
+        """`x W^T`, where the operator that follows adds the bias."""
+        return ops.linear(x_TD, self.weight, None, self.form)
+
+
+class AddNorm(nn.LayerNorm):
+    """Adds what a sub-layer computed, after dropout, to the residual stream, and normalises the sum."""
+
+    def __init__(self, config: ModelConfig, dropout: Dropout, bias: bool) -> None:
+        super().__init__(config.hidden_size, config.norm_epsilon, bias=bias)
+        self.dropout = dropout
+        self.form = config.ops.get("add_norm", "auto")
+
+    def forward(  # type: ignore[override]
+        self, update_TD: Tensor, residual_TD: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """The normalised sum and the sum, both [T, D]."""
+        return ops.add_norm(
+            update_TD, residual_TD, self.weight, self.bias, self.eps, **self.dropout(batch), form=self.form
+        )
 
 
 class SelfAttention(nn.Module):
@@ -26,23 +58,20 @@ class SelfAttention(nn.Module):
         self.num_heads, self.window, self.rotary, self.dropout = config.num_heads, window, rotary, dropout
         self.form = config.ops.get("attention", "auto")
         self.rotary_form = config.ops.get("rotary", "auto")
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=bias)
-        self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+        self.qkv = Linear(config, config.hidden_size, 3 * config.hidden_size, bias)
+        self.out = Linear(config, config.hidden_size, config.hidden_size, bias)
 
     def forward(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """Attention output before the residual sum, [T, D]."""
         qkv_T3Hd = self.qkv(x_TD).view(x_TD.shape[0], 3, self.num_heads, -1)
         if self.rotary is not None:
-            cos_Th, sin_Th = self.rotary(batch.positions_T)
-            qkv_T3Hd = ops.rotary(qkv_T3Hd, cos_Th.to(x_TD.dtype), sin_Th.to(x_TD.dtype), self.rotary_form)
-        active = self.dropout.active
+            qkv_T3Hd = ops.rotary(qkv_T3Hd, batch.positions_T, self.rotary.cos, self.rotary.sin, self.rotary_form)
         mixed_THd = ops.attention(
             qkv_T3Hd,
             batch.cu_seqlens_S1,
             batch.max_seqlen,
             window=self.window,
-            dropout=self.dropout.probability if active else 0.0,
-            keys_T=self.dropout.keys(batch) if active else None,
+            **self.dropout(batch),
             form=self.form,
         )
         out: Tensor = self.out(mixed_THd.flatten(1))
@@ -54,12 +83,13 @@ class GeluMLP(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.form = config.ops.get("bias_gelu", "auto")
+        self.up = Linear(config, config.hidden_size, config.intermediate_size, bias=True)
+        self.down = Linear(config, config.intermediate_size, config.hidden_size, bias=True)
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """[T, D]."""
-        out: Tensor = self.down(gelu(self.up(x_TD)))
+        out: Tensor = self.down(ops.bias_gelu(self.up.without_bias(x_TD), self.up.bias, form=self.form))
         return out
 
 
@@ -69,8 +99,8 @@ class GegluMLP(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.form = config.ops.get("geglu", "auto")
-        self.up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.up = Linear(config, config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.down = Linear(config, config.intermediate_size, config.hidden_size, bias=False)
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """[T, D]."""
@@ -81,44 +111,37 @@ class GegluMLP(nn.Module):
 class PostNormLayer(nn.Module):
     """Sub-layer, residual sum, then LayerNorm: the order of the original Transformer (BERT, RoBERTa)."""
 
-    def __init__(self, config: ModelConfig, attention: nn.Module, mlp: nn.Module, dropouts: tuple[Dropout, Dropout]):
+    def __init__(self, attention: SelfAttention, attention_norm: AddNorm, mlp: nn.Module, mlp_norm: AddNorm) -> None:
         super().__init__()
-        self.attention, self.mlp = attention, mlp
-        self.attention_norm = nn.LayerNorm(config.hidden_size, config.norm_epsilon)
-        self.mlp_norm = nn.LayerNorm(config.hidden_size, config.norm_epsilon)
-        self.attention_dropout, self.mlp_dropout = dropouts
+        self.attention, self.attention_norm = attention, attention_norm
+        self.mlp, self.mlp_norm = mlp, mlp_norm
 
-    def forward(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """[T, D]."""
-        x_TD = self.attention_norm(self.attention_dropout(self.attention(x_TD, batch), x_TD, batch))
-        out: Tensor = self.mlp_norm(self.mlp_dropout(self.mlp(x_TD), x_TD, batch))
-        return out
+    def forward(self, x_TD: Tensor, update_TD: Tensor | None, batch: Batch) -> tuple[Tensor, None]:
+        """Hidden states [T, D], to which nothing is left to be added."""
+        assert update_TD is None
+        x_TD, _ = self.attention_norm(self.attention(x_TD, batch), x_TD, batch)
+        x_TD, _ = self.mlp_norm(self.mlp(x_TD), x_TD, batch)
+        return x_TD, None
 
 
 class PreNormLayer(nn.Module):
     """LayerNorm, sub-layer, then residual sum (ModernBERT).
 
-    The first layer reads what the embeddings have normalised already (`normalise_input=False`).
+    What the last sub-layer computed is handed on beside the residual stream, for the next norm to add. The first layer
+    has no norm of its own (`attention_norm` None): it reads what the embeddings have normalised already.
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        attention: nn.Module,
-        mlp: nn.Module,
-        dropouts: tuple[Dropout, Dropout],
-        normalise_input: bool,
-    ):
+        self, attention_norm: AddNorm | None, attention: SelfAttention, mlp_norm: AddNorm, mlp: nn.Module
+    ) -> None:
         super().__init__()
-        self.attention, self.mlp = attention, mlp
-        self.attention_norm = (
-            nn.LayerNorm(config.hidden_size, config.norm_epsilon, bias=False) if normalise_input else nn.Identity()
-        )
-        self.mlp_norm = nn.LayerNorm(config.hidden_size, config.norm_epsilon, bias=False)
-        self.attention_dropout, self.mlp_dropout = dropouts
+        self.attention_norm, self.attention = attention_norm, attention
+        self.mlp_norm, self.mlp = mlp_norm, mlp
 
-    def forward(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """[T, D]."""
-        x_TD = self.attention_dropout(self.attention(self.attention_norm(x_TD), batch), x_TD, batch)
-        out: Tensor = self.mlp_dropout(self.mlp(self.mlp_norm(x_TD)), x_TD, batch)
-        return out
+    def forward(self, x_TD: Tensor, update_TD: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The residual stream and what is to be added to it, both [T, D]."""
+        normed_TD = x_TD
+        if self.attention_norm is not None:
+            normed_TD, x_TD = self.attention_norm(update_TD, x_TD, batch)
+        normed_TD, x_TD = self.mlp_norm(self.attention(normed_TD, batch), x_TD, batch)
+        return x_TD, self.mlp(normed_TD)

@@ -4,13 +4,11 @@ attention in every n-th layer with local attention between.
 
 from collections.abc import Callable
 
-from torch import nn
-
 from oarlock.config import ModelConfig
 from oarlock.model.dropout import Dropout
 from oarlock.model.embeddings import RotaryTable, WordEmbeddings
 from oarlock.model.encoder import Encoder, MaskedLM, MaskedLMHead
-from oarlock.model.layers import GegluMLP, PreNormLayer, SelfAttention
+from oarlock.model.layers import AddNorm, GegluMLP, PreNormLayer, SelfAttention
 
 
 def build(config: ModelConfig, dropout: Callable[[float], Dropout]) -> MaskedLM:
@@ -20,7 +18,7 @@ def build(config: ModelConfig, dropout: Callable[[float], Dropout]) -> MaskedLM:
     nearby = RotaryTable(config.head_size, config.max_length, config.local_rope_theta)
     layers = [
         PreNormLayer(
-            config,
+            AddNorm(config, dropout(config.dropout), bias=False) if i > 0 else None,
             SelfAttention(
                 config,
                 bias=False,
@@ -28,13 +26,12 @@ def build(config: ModelConfig, dropout: Callable[[float], Dropout]) -> MaskedLM:
                 rotary=everywhere if is_global(config, i) else nearby,
                 dropout=dropout(config.attention_dropout),
             ),
+            AddNorm(config, dropout(config.dropout), bias=False),
             GegluMLP(config),
-            (dropout(config.dropout), dropout(config.dropout)),
-            normalise_input=i > 0,
         )
         for i in range(config.num_layers)
     ]
-    encoder = Encoder(embeddings, layers, nn.LayerNorm(config.hidden_size, config.norm_epsilon, bias=False))
+    encoder = Encoder(embeddings, layers, AddNorm(config, dropout(config.dropout), bias=False))
     return MaskedLM(config, encoder, MaskedLMHead(config, bias=False), None)
 
 

@@ -15,6 +15,8 @@ import functools
 import torch
 from torch import Tensor
 
+from oarlock.ops import library
+
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -33,9 +35,12 @@ def _mix(x: Tensor) -> Tensor:
     return x
 
 
-def row_keys(key: int, site: int, sample_ids_R: Tensor, rows_R: Tensor) -> Tensor:
-    """A 64-bit key for each row, int64 [R], from the batch's key, the site, the sample and the row in the sample."""
-    start = _signed(key * 0x9E3779B97F4A7C15 + site * 0xD1B54A32D192ED03)
+def row_keys(key: Tensor, site: int, sample_ids_R: Tensor, rows_R: Tensor) -> Tensor:
+    """A 64-bit key for each row, int64 [R], from the batch's key, the site, the sample and the row in the sample.
+
+    The batch's key is a tensor, int64 [1]: a compiled model then reads it, and is not compiled anew for its value.
+    """
+    start = key * _GOLDEN + _signed(site * 0xD1B54A32D192ED03)
     keys = _mix(sample_ids_R * _GOLDEN + start)
     keys += rows_R * _MIX1
     return _mix(keys)
@@ -50,8 +55,10 @@ def head_keys(keys_T: Tensor, num_heads: int) -> Tensor:
 def keep_bits(keys_R: Tensor, num_columns: int, probability: float) -> Tensor:
     """Which elements dropout keeps, each with 1 - `probability`: int16 [R, num_columns], all bits set or none."""
     num_hashes = -(-num_columns // _LANES)
-    columns = _column_table(num_hashes, keys_R.device)
     bits = torch.empty(keys_R.numel(), num_hashes * _LANES, dtype=torch.int16, device=keys_R.device)
+    if library.is_symbolic(bits):
+        return bits[:, :num_columns]
+    columns = _column_table(num_hashes, keys_R.device)
     first_dropped = _HALF - num_dropped(probability)
     step = max(1, _CHUNK // max(1, num_hashes))
     for start in range(0, keys_R.numel(), step):
@@ -65,12 +72,25 @@ def keep_bits(keys_R: Tensor, num_columns: int, probability: float) -> Tensor:
     return bits[:, :num_columns]
 
 
+def dropped(x_RC: Tensor, keys_R: Tensor, probability: float) -> Tensor:
+    """`x` after dropout in plain torch: what is kept is scaled by `keep_scale`; `x` itself at probability 0."""
+    if probability == 0.0:
+        return x_RC
+    kept = keep_bits(keys_R, x_RC.shape[1], probability) != 0
+    return torch.where(kept, x_RC * keep_scale(probability), 0.0)
+
+
 def keep_(x: Tensor, bits: Tensor) -> Tensor:
     """Set to zero, in place, what the bits do not keep."""
     if x.element_size() == bits.element_size():
         x.view(torch.int16).bitwise_and_(bits)
         return x
     return x.masked_fill_(bits == 0, 0.0)
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """The type in which an operator adds up: fp32, or fp64 for fp64."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def num_dropped(probability: float) -> int:

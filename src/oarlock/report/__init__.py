@@ -5,7 +5,7 @@ from oarlock.report.facts import Guess, RunFacts, Sample, SampleTarget, read_fac
 from oarlock.report.guesses import guesses_table
 from oarlock.report.html import write_report
 from oarlock.report.machine import machine_facts
-from oarlock.report.measured import loader_table, training_table
+from oarlock.report.measured import loader_table, operators_table, training_table
 from oarlock.report.metrics import EvaluationRow, MetricsFile, TrainingRow, read_metrics, truncate_after
 from oarlock.report.progress import TrainingProgress, measuring_progress, prepare_progress
 from oarlock.report.recorder import Recorder, RecorderState
@@ -28,6 +28,7 @@ __all__ = [
     "loader_table",
     "machine_facts",
     "measuring_progress",
+    "operators_table",
     "prepare_progress",
     "read_facts",
     "read_metrics",

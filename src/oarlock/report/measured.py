@@ -1,12 +1,13 @@
 """What `oarlock bench` measured, as tables for the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from oarlock.ops.measure import OperatorFigures
 from oarlock.report import formats
 from oarlock.step.measure import TrainingFigures
 
@@ -27,6 +28,24 @@ def training_table(figures: TrainingFigures) -> RenderableType:
         "Share of it": formats.percent(figures["gemm_share"]),
     }
     return Group(_facts(facts), _parts(figures["shares"]))
+
+
+def operators_table(rows: Sequence[OperatorFigures]) -> RenderableType:
+    """Operators, their cases, and each form's times beside plain torch's."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Operator, case and form")
+    for heading, width in (("forward ms", 10), ("ratio", 6), ("both ms", 9), ("ratio", 6)):
+        table.add_column(heading, justify="right", min_width=width)
+    operator, case = "", ""
+    for row in rows:
+        if row.operator != operator:
+            table.add_row(Text(row.operator, style="bold"))
+        if (row.operator, row.case) != (operator, case):
+            table.add_row(Text(f"  {row.case}"))
+        operator, case = row.operator, row.case
+        both = ("", "") if row.both_ms is None else (f"{row.both_ms:,.2f}", f"{row.both_ratio:,.2f}")
+        table.add_row(Text(f"    {row.form}"), f"{row.forward_ms:,.2f}", f"{row.forward_ratio:,.2f}", *both)
+    return table
 
 
 def loader_table(figures: Mapping[str, float]) -> RenderableType:

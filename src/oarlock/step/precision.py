@@ -1,8 +1,8 @@
 """fp32 master weights behind a model that computes in bf16.
 
-The model holds bf16 copies, written once a step, so that no weight is cast again within it. Each copy's gradient
-moves to its master, in fp32, as soon as backward has it: micro-batches add up in fp32, and no second set of gradients
-stays in memory.
+The model holds bf16 copies, written once a step, so that no weight is cast again within it. A copy's gradient is fp32
+from where an operator sums it to where the optimizer reads it: autograd adds micro-batches up in that type, and the
+master takes the sum over without copying it.
 """
 
 from collections.abc import Iterable
@@ -22,22 +22,19 @@ def master_weights(model: nn.Module, precision: str) -> dict[str, nn.Parameter]:
         if precision == "bf16":
             masters[name] = nn.Parameter(parameter.detach().clone())
             parameter.data = parameter.data.to(torch.bfloat16)
-            parameter.register_post_accumulate_grad_hook(partial(_move_gradient, masters[name]))
+            parameter.grad_dtype = torch.float32
+            parameter.register_post_accumulate_grad_hook(partial(_hand_over_gradient, masters[name]))
     return masters
 
 
+@torch.no_grad()
 def write_copies(model: nn.Module, masters: Iterable[nn.Parameter]) -> None:
     """Bring the model's copies up to date with their masters."""
-    with torch.no_grad():
-        for copy, master in zip(model.parameters(), masters, strict=True):
-            if copy is not master:
-                copy.copy_(master)
+    pairs = [(copy, master) for copy, master in zip(model.parameters(), masters, strict=True) if copy is not master]
+    if pairs:
+        torch._foreach_copy_([copy for copy, _ in pairs], [master for _, master in pairs])
 
 
-def _move_gradient(master: nn.Parameter, copy: Tensor) -> None:
-    assert copy.grad is not None
-    if master.grad is None:
-        master.grad = copy.grad.float()
-    else:
-        master.grad += copy.grad
-    copy.grad = None
+def _hand_over_gradient(master: nn.Parameter, copy: Tensor) -> None:
+    # One tensor serves both until the step clears it, so that the next micro-batch adds to it.
+    master.grad = copy.grad

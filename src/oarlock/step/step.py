@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from oarlock.batches import Batch, GlobalBatch
 from oarlock.config import OptimizerConfig
 from oarlock.model import MaskedLM
-from oarlock.step.optimizers import build_optimizer, clip_gradients, set_learning_rate
+from oarlock.step.optimizers import build_optimizer, limit_gradients, set_learning_rate
 from oarlock.step.precision import master_weights, write_copies
 
 
@@ -52,7 +52,8 @@ def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float)
     """Forward and backward over the micro-batches, clip, update.
 
     Every micro-batch's loss is divided by the targets of the whole global batch, so the gradients simply add up: any
-    split gives the same step. A global batch without targets leaves weights and optimizer as they were.
+    split gives the same step. A global batch without targets leaves weights and optimizer as they were, and so does one
+    whose gradient is not finite (`limit_gradients` tells what each optimizer does then).
 
     Args:
         learner: what is trained.
@@ -68,11 +69,12 @@ def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float)
             partial_loss = learner.model(microbatch)
             partial_loss.backward()
             loss += partial_loss.detach()
-    grad_norm = clip_gradients(learner.masters.values(), learner.clip_norm)
+    grad_norm = limit_gradients(learner.optimizers, learner.clip_norm)
     set_learning_rate(learner.optimizers, learning_rate_share)
     for optimizer in learner.optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    learner.model.zero_grad(set_to_none=True)
     write_copies(learner.model, learner.masters.values())
     return StepResult(loss, grad_norm)
 

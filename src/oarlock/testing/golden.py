@@ -13,6 +13,7 @@ import torch
 from oarlock.batches import evaluation_batches, training_batches
 from oarlock.batches.balance import quadratic_length
 from oarlock.model import build_model
+from oarlock.ops import native
 from oarlock.recipes import recipe
 from oarlock.recipes.fit import fit_to_data
 from oarlock.step import build_learner, evaluate, learning_rate_share, train_step
@@ -56,13 +57,14 @@ def golden_losses() -> list[float]:
 
 
 def machine_kind() -> str:
-    """What last bits depend on: torch's build and the processor, for its libraries choose kernels by these."""
+    """What last bits depend on: torch's build and the processor, which choose its kernels, and the build of ours."""
     path = Path("/proc/cpuinfo")
     text = path.read_text() if path.exists() else ""
     fields = [match[1] for name in CPU_FIELDS if (match := re.search(rf"^{name}\s*: (.*)$", text, re.MULTILINE))]
     processor = " ".join(fields) or platform.processor() or platform.machine()
     matrices = " amx" if re.search(r"\bamx_tile\b", text) else ""
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}{matrices}, {processor}"
+    torch_kernels = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}{matrices}"
+    return f"{torch_kernels}, kernels {native.level()}, {processor}"
 
 
 def read_golden(path: Path = FILE) -> dict[str, list[float]]:

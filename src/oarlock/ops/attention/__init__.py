@@ -3,8 +3,9 @@
 For each sequence and head, `softmax(scale * q k^T) v` (Vaswani et al., 2017), over the whole sequence or over a sliding
 window of `window` tokens to each side (Beltagy et al., 2020; ModernBERT alternates both). Dropout acts on the
 probabilities, with decisions that follow from each token's key. One autograd function serves the whole pack: slicing
-q, k and v per sequence in autograd would zero-fill and add a full-size gradient for each sequence. Probabilities are
-computed anew in the backward pass, so memory grows with T, not with the squares of the lengths.
+q, k and v per sequence in autograd would zero-fill and add a full-size gradient for each sequence. The backward pass
+computes the probabilities anew from the logarithm of each row's sum (Dao et al., 2022, arXiv:2205.14135), so memory
+grows with T, not with the squares of the lengths.
 
 Suffixes: T tokens, S1 sequences + 1, H heads, d head size.
 """
@@ -18,29 +19,36 @@ from oarlock.ops import library
 from oarlock.ops.attention import cpu, reference
 
 _GEOMETRY = "Tensor cu_seqlens, SymInt max_seqlen, SymInt window, float scale, Tensor keys, float dropout"
-library.define("attention_forward", f"(Tensor qkv, {_GEOMETRY}) -> Tensor", reference.forward)
-library.define("attention_backward", f"(Tensor grad, Tensor qkv, {_GEOMETRY}) -> Tensor", reference.backward)
-library.register_form("attention_forward", "cpu", cpu.forward)
-library.register_form("attention_backward", "cpu", cpu.backward)
+library.define("attention_forward", f"(Tensor qkv, {_GEOMETRY}) -> (Tensor, Tensor)", reference.forward)
+library.define(
+    "attention_backward",
+    f"(Tensor grad, Tensor qkv, Tensor out, Tensor logsumexp, {_GEOMETRY}) -> Tensor",
+    reference.backward,
+)
+library.register_form(
+    "attention", "cpu", cpu.FORM, {"attention_forward": cpu.forward, "attention_backward": cpu.backward}
+)
+library.register_cuda("attention", "triton", {"attention_forward": "forward", "attention_backward": "backward"})
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, cu_seqlens: Tensor, keys: Tensor, form: str, *geometry: Any) -> Tensor:
-        ctx.save_for_backward(qkv, cu_seqlens, keys)
-        ctx.form, ctx.geometry = form, geometry
         max_seqlen, window, scale, dropout = geometry
-        out: Tensor = library.namespace(form).attention_forward(
+        out: Tensor
+        out, logsumexp = library.namespace(form).attention_forward(
             qkv, cu_seqlens, max_seqlen, window, scale, keys, dropout
         )
+        ctx.save_for_backward(qkv, out, logsumexp, cu_seqlens, keys)
+        ctx.form, ctx.geometry = form, geometry
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, cu_seqlens, keys = ctx.saved_tensors
+        qkv, out, logsumexp, cu_seqlens, keys = ctx.saved_tensors
         max_seqlen, window, scale, dropout = ctx.geometry
         grad_qkv = library.namespace(ctx.form).attention_backward(
-            grads[0].contiguous(), qkv, cu_seqlens, max_seqlen, window, scale, keys, dropout
+            grads[0].contiguous(), qkv, out, logsumexp, cu_seqlens, max_seqlen, window, scale, keys, dropout
         )
         return grad_qkv, None, None, None, None, None, None, None
 
@@ -71,4 +79,5 @@ def attention(
         keys_T = cu_seqlens_S1.new_empty(0, dtype=torch.int64)
     # An operator's schema has no optional integer that also captures symbolically; -1 stands for "all".
     geometry = (max_seqlen, -1 if window is None else window, scale, dropout)
-    return library.apply(_Attention, qkv_T3Hd, cu_seqlens_S1, keys_T, form, *geometry)
+    out: Tensor = library.apply(_Attention, qkv_T3Hd, cu_seqlens_S1, keys_T, form, *geometry)
+    return out

@@ -14,19 +14,24 @@ from oarlock.ops.random_bits import head_keys, keep_bits, keep_scale
 
 def forward(
     qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, window: int, scale: float, keys: Tensor, dropout: float
-) -> Tensor:
-    """Output [T, H, d]."""
+) -> tuple[Tensor, Tensor]:
+    """Output [T, H, d], and the logarithm of each row's sum of exponentials, fp32 [H, T]."""
     out = qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
+    logsumexp = qkv.new_empty(qkv.shape[2], qkv.shape[0], dtype=torch.float32)
     for start, end in sequences(cu_seqlens):
         q, k, v = qkv[start:end].float().permute(1, 2, 0, 3)
         kept = _kept(keys[start:end], qkv.shape[2], end - start, dropout)
-        out[start:end] = ((_probabilities(q, k, window, scale) * kept) @ v).transpose(0, 1)
-    return out
+        scores = _scores(q, k, window, scale)
+        out[start:end] = ((scores.softmax(dim=-1) * kept) @ v).transpose(0, 1)
+        logsumexp[:, start:end] = scores.logsumexp(dim=-1)
+    return out, logsumexp
 
 
 def backward(
     grad: Tensor,
     qkv: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
     cu_seqlens: Tensor,
     max_seqlen: int,
     window: int,
@@ -35,17 +40,18 @@ def backward(
     dropout: float,
 ) -> Tensor:
     """Gradient of qkv [T, 3, H, d], by the chain rule written out."""
-    out = torch.empty_like(qkv, memory_format=torch.contiguous_format)
+    grad_qkv = torch.empty_like(qkv, memory_format=torch.contiguous_format)
     for start, end in sequences(cu_seqlens):
         q, k, v = qkv[start:end].float().permute(1, 2, 0, 3)
         grad_o = grad[start:end].float().transpose(0, 1)
         kept = _kept(keys[start:end], qkv.shape[2], end - start, dropout)
-        p = _probabilities(q, k, window, scale)
+        p = (_scores(q, k, window, scale) - logsumexp[:, start:end, None]).exp()
         grad_v = (p * kept).mT @ grad_o
         grad_p = (grad_o @ v.mT) * kept
-        grad_s = p * (grad_p - (grad_p * p).sum(dim=-1, keepdim=True)) * scale
-        out[start:end] = torch.stack((grad_s @ k, grad_s.mT @ q, grad_v)).permute(2, 0, 1, 3)
-    return out
+        # Row sums of grad_p * p equal those of grad * out, with dropout too.
+        grad_s = p * (grad_p - (grad_o * out[start:end].float().transpose(0, 1)).sum(dim=-1, keepdim=True)) * scale
+        grad_qkv[start:end] = torch.stack((grad_s @ k, grad_s.mT @ q, grad_v)).permute(2, 0, 1, 3)
+    return grad_qkv
 
 
 def sequences(cu_seqlens: Tensor) -> Iterator[tuple[int, int]]:
@@ -65,11 +71,11 @@ def band(
     return (query[:, None] - key[None, :]).abs() > window
 
 
-def _probabilities(q: Tensor, k: Tensor, window: int, scale: float) -> Tensor:
+def _scores(q: Tensor, k: Tensor, window: int, scale: float) -> Tensor:
     scores = (q @ k.mT) * scale
     if 0 <= window < q.shape[1] - 1:
         scores.masked_fill_(band(q.shape[1], 0, k.shape[1], 0, window, q.device), float("-inf"))
-    return scores.softmax(dim=-1)
+    return scores
 
 
 def _kept(keys: Tensor, num_heads: int, length: int, dropout: float) -> Tensor | float:

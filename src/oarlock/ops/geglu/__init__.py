@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oarlock.ops import library
-from oarlock.ops.geglu import reference
+from oarlock.ops import library, native
+from oarlock.ops.geglu import cpu, reference
 
 library.define("geglu_forward", "(Tensor x) -> Tensor", reference.forward)
 library.define("geglu_backward", "(Tensor grad, Tensor x) -> Tensor", reference.backward)
+library.register_cuda("geglu", "triton", {"geglu_forward": "forward", "geglu_backward": "backward"})
+native.register("geglu", {"geglu_forward": cpu.forward, "geglu_backward": cpu.backward})
 
 
 class _GeGLU(torch.autograd.Function):
@@ -34,4 +36,5 @@ class _GeGLU(torch.autograd.Function):
 
 def geglu(x_T2I: Tensor, form: str = "auto") -> Tensor:
     """`gelu(x[:, :I]) * x[:, I:]`, [T, I]."""
-    return library.apply(_GeGLU, x_T2I, form)
+    out: Tensor = library.apply(_GeGLU, x_T2I, form)
+    return out

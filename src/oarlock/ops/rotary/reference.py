@@ -1,18 +1,16 @@
-"""Rotary positions in plain torch."""
+"""Rotary positions in plain torch, in fp32 (fp64 where qkv is)."""
 
 import torch
 from torch import Tensor
 
+from oarlock.ops.random_bits import accumulator
 
-def forward(qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn queries and keys; copy values. Shapes: qkv [T, 3, H, d], cos and sin [T, d / 2]."""
-    out = torch.empty_like(qkv)
-    x1, x2 = qkv[:, :2].chunk(2, dim=-1)
-    out1, out2 = out[:, :2].chunk(2, dim=-1)
-    cos, sin = cos[:, None, None], sin[:, None, None]
-    torch.mul(x1, cos, out=out1)
-    out1.addcmul_(x2, sin, value=-1)
-    torch.mul(x2, cos, out=out2)
-    out2.addcmul_(x1, sin)
-    out[:, 2] = qkv[:, 2]
-    return out
+
+def turn(qkv: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+    """Turn queries and keys, or turn them back; copy values. Shapes: qkv [T, 3, H, d], cos and sin [L, d / 2]."""
+    cos, sin = cos[positions][:, None, None], sin[positions][:, None, None]
+    if back:
+        sin = -sin
+    x1, x2 = qkv[:, :2].to(accumulator(qkv.dtype)).chunk(2, dim=-1)
+    turned = torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], dim=-1).to(qkv.dtype)
+    return torch.cat([turned, qkv[:, 2:]], dim=1)

@@ -1,20 +1,40 @@
-"""Clipping by the global gradient norm, without reading the device."""
+"""Clipping by the global gradient norm, and what becomes of a step whose gradients are not finite."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
+
+from oarlock.ops import gradient_norm
 
 
-def clip_gradients(parameters: Iterable[Tensor], max_norm: float | None) -> Tensor:
-    """Scale all gradients by min(1, max_norm / (norm + 1e-6)), where `norm` is their global Euclidean norm.
+@torch.no_grad()
+def limit_gradients(optimizers: Iterable[Optimizer], max_norm: float | None) -> Tensor:
+    """Have the next step of the optimizers divide all gradients by max(1, norm / max_norm), where `norm` is their
+    global Euclidean norm; with `max_norm` None they stay as they are. Returns the norm, a 0-d tensor on their device.
 
-    Returns the norm before scaling, a 0-d tensor on the gradients' device. With `max_norm` None nothing is scaled.
-    Parameters without a gradient do not count. A gradient that is not finite makes the returned norm not finite and,
-    where clipping is on, every gradient NaN or 0: nothing is hidden, and the host does not wait to find out.
+    A step whose norm is not finite is skipped: weights, moments and counters stay as they were. Nothing is read by the
+    host. AdamW and LAMB are told by what torch's gradient scaler uses, their attributes `grad_scale` and `found_inf`,
+    and divide while they read. Other optimizers find their gradients divided already, and those of a step that is not
+    finite set to zero: their momentum moves on.
+
+    Parameters without a gradient do not count; at least one must have one.
     """
-    with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
-    if max_norm is not None:
-        torch.nn.utils.clip_grads_with_norm_(with_gradient, max_norm, norm)
+    optimizers = list(optimizers)
+    gradients = [_gradients(optimizer) for optimizer in optimizers]
+    norm = gradient_norm([gradient for some in gradients for gradient in some])
+    found_inf = (~norm.isfinite()).to(norm.dtype)
+    grad_scale = torch.ones_like(norm) if max_norm is None else (norm / max_norm).clamp(min=1.0)
+    for optimizer, some in zip(optimizers, gradients, strict=True):
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf  # type: ignore[attr-defined]
+        else:
+            for gradient in some:
+                gradient.copy_(torch.where(found_inf != 0, 0.0, gradient / grad_scale))
     return norm
+
+
+def _gradients(optimizer: Optimizer) -> list[Tensor]:
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -7,19 +7,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from oarlock.step.optimizers.moments import Tensors, advance
+from oarlock.ops import lamb_
+from oarlock.step.optimizers.moments import moments_of
 
 
 class Lamb(Optimizer):
     """LAMB (You et al., 2020, arXiv:1904.00962, algorithm 2), bias-corrected as in the MLPerf BERT reference.
 
-    With m, v the bias-corrected moments of the gradient and w the weights of one tensor:
-
-        u = m / (sqrt(v) + epsilon) + weight_decay * w
-        w = w - lr * r * u        r = |w| / |u|, or 1 where either norm is 0
-
-    A group with `trust` False (biases and norms) has r = 1. The trust ratio r is not clamped. A gradient that is not
-    finite makes its tensor's weights and moments NaN.
+    The formulas are those of the operator `lamb_`. A group with `trust` False (biases and norms) has a trust ratio of
+    1; the ratio is not clamped. Like torch's fused optimizers it takes `grad_scale` and `found_inf`; without them, a
+    gradient that is not finite makes its tensor's weights and moments NaN.
     """
 
     def __init__(
@@ -33,34 +30,27 @@ class Lamb(Optimizer):
         trust: bool = True,
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust": trust})
+        self._step_supports_amp_scaling = True  # the protocol's own name
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
-            moments = advance(self, group)
+            moments = moments_of(self, group, counters_on_device=True)
             if not moments.weights:
                 continue
-            beta1, beta2 = group["betas"]
-            torch._foreach_lerp_(moments.first, moments.gradients, 1 - beta1)
-            torch._foreach_mul_(moments.second, beta2)
-            torch._foreach_addcmul_(moments.second, moments.gradients, moments.gradients, 1 - beta2)
-
-            roots = torch._foreach_div(moments.second, [1 - beta2**step for step in moments.steps])
-            torch._foreach_sqrt_(roots)
-            torch._foreach_add_(roots, group["eps"])
-            updates = torch._foreach_div(moments.first, [1 - beta1**step for step in moments.steps])
-            torch._foreach_div_(updates, roots)
-            if group["weight_decay"]:
-                torch._foreach_add_(updates, moments.weights, alpha=group["weight_decay"])
-            if group["trust"]:
-                torch._foreach_mul_(updates, trust_ratios(moments.weights, updates))
-            torch._foreach_add_(moments.weights, updates, alpha=-group["lr"])
-
-
-def trust_ratios(weights: Tensors, updates: Tensors) -> list[Tensor]:
-    """|w| / |u| for each pair of tensors, 1 where either norm is 0; 0-d tensors."""
-    weight_norms = torch.stack(torch._foreach_norm(weights))
-    update_norms = torch.stack(torch._foreach_norm(updates))
-    both = (weight_norms > 0) & (update_norms > 0)
-    return list(torch.where(both, weight_norms / update_norms, 1.0).unbind())
+            device = moments.weights[0].device
+            lamb_(
+                moments.weights,
+                moments.gradients,
+                moments.first,
+                moments.second,
+                moments.counters,
+                grad_scale=getattr(self, "grad_scale", torch.ones((), device=device)),
+                found_inf=getattr(self, "found_inf", torch.zeros((), device=device)),
+                lr=group["lr"],
+                betas=group["betas"],
+                epsilon=group["eps"],
+                weight_decay=group["weight_decay"],
+                trust=group["trust"],
+            )

@@ -1,4 +1,4 @@
-"""The two running moments that Adam's relatives share, laid out for torch's multi-tensor operations."""
+"""The two running moments that Adam's relatives share, laid out for multi-tensor operations."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +20,14 @@ class Moments:
     """Running mean of the gradient, of the parameter's shape; `exp_avg` in the state."""
     second: list[Tensor]
     """Running mean of the squared gradient, of the parameter's shape; `exp_avg_sq` in the state."""
-    steps: list[int]
-    """Updates of each parameter, the present one included."""
+    counters: list[Tensor]
+    """Updates of each parameter, 0-d, fp32; `step` in the state."""
 
 
-def advance(optimizer: Optimizer, group: dict[str, Any]) -> Moments:
-    """Count one more update of each parameter of `group` that has a gradient; state that is missing starts at zero.
+def moments_of(optimizer: Optimizer, group: dict[str, Any], *, counters_on_device: bool) -> Moments:
+    """The state of each parameter of `group` that has a gradient; what is missing starts at zero.
 
-    The counter is a 0-d fp32 tensor on the host, as in torch's own AdamW: to read it waits for no device.
+    Counters are on the parameter's device, or on the host, where reading them waits for no device.
     """
     moments = Moments([], [], [], [], [])
     for weight in group["params"]:
@@ -35,13 +35,13 @@ def advance(optimizer: Optimizer, group: dict[str, Any]) -> Moments:
             continue
         state = optimizer.state[weight]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
+            device = weight.device if counters_on_device else None
+            state["step"] = torch.zeros((), dtype=torch.float32, device=device)
             state["exp_avg"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
-        state["step"] += 1
         moments.weights.append(weight)
         moments.gradients.append(weight.grad)
         moments.first.append(state["exp_avg"])
         moments.second.append(state["exp_avg_sq"])
-        moments.steps.append(int(state["step"].item()))
+        moments.counters.append(state["step"])
     return moments

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from oarlock.step.optimizers.moments import Tensors, advance
+from oarlock.step.optimizers.moments import Tensors, moments_of
 
 
 class StableAdamW(Optimizer):
@@ -39,12 +39,14 @@ class StableAdamW(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
-            moments = advance(self, group)
+            moments = moments_of(self, group, counters_on_device=False)
             if not moments.weights:
                 continue
             beta1, beta2 = group["betas"]
-            new1 = [(1 - beta1) / (1 - beta1**step) for step in moments.steps]
-            new2 = [(1 - beta2) / (1 - beta2**step) for step in moments.steps]
+            torch._foreach_add_(moments.counters, 1.0)
+            steps = [counter.item() for counter in moments.counters]
+            new1 = [(1 - beta1) / (1 - beta1**step) for step in steps]
+            new2 = [(1 - beta2) / (1 - beta2**step) for step in steps]
             torch._foreach_lerp_(moments.first, moments.gradients, new1)
             torch._foreach_mul_(moments.second, [1 - share for share in new2])
             torch._foreach_addcmul_(moments.second, moments.gradients, moments.gradients, new2)
