@@ -20,13 +20,10 @@ batch is made and trained on, and stands still in an evaluation. Each evaluation
     python -m bench.quality --plot oarlock.json transformers.json --out docs/quality.svg
 """
 
-# ruff: noqa: E402 - the process is prepared before torch is loaded
-
 import argparse
+import os
 
-from oarlock.launch import prepare_process
-
-prepare_process()  # as the `oarlock` command does, for both
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # before torch is loaded, as the `oarlock` command does, for both
 
 import json
 import tempfile
@@ -51,6 +48,7 @@ from oarlock.batches import evaluation_batches, quadratic_length, training_batch
 from oarlock.batches.batch import Batch
 from oarlock.config import OptimizerConfig, RunConfig, ScheduleConfig
 from oarlock.corpus import Dataset, open_dataset
+from oarlock.launch import prepare_process
 from oarlock.model import MaskedLM, build_model
 from oarlock.recipes import recipe
 from oarlock.recipes.fit import fit_to_data
@@ -104,6 +102,8 @@ def main() -> None:
     held_out = evaluation_batches(
         dataset, config.masking, seed=config.seed, max_tokens_per_microbatch=8192, max_sequences=EVALUATED
     )
+    if options.who == "oarlock":
+        prepare_process()  # as its command does; the peer's memory, which varies more, would grow to several times as much
     contestant = CONTESTANTS[options.who](config, dataset, held_out)
     about = {
         "who": options.who,
