@@ -28,7 +28,6 @@ struct Forward {
         parallel_pieces(rows, ROWS, [&](int64_t begin, int64_t end) {
             auto lanes = scratch<int16_t>(decisions.num_lanes());
             Floats sums = floats(TOGETHER * columns);
-            WideRow<T> result(columns);
             const float *by = scale.get(), *plus = shift.get();
             for (int64_t first = begin; first < end; first += TOGETHER) {
                 int64_t rows_here = std::min(end - first, TOGETHER);
@@ -46,11 +45,8 @@ struct Forward {
                 stats_of(sums.get(), rows_here, columns, epsilon, of);
                 for (int64_t r = 0; r < rows_here; ++r) {
                     const float *wide = sums.get() + r * columns, mean = of[r].mean, unit = of[r].scale;
-                    T* to = normed + (first + r) * columns;
-                    float* out = result.of(to);
-#pragma omp simd
-                    for (int64_t c = 0; c < columns; ++c) out[c] = (wide[c] - mean) * unit * by[c] + plus[c];
-                    result.store(to, columns);
+                    write_row(normed + (first + r) * columns, columns,
+                              [=](int64_t c) { return (wide[c] - mean) * unit * by[c] + plus[c]; });
                 }
             }
         });
@@ -75,7 +71,6 @@ struct Backward {
         parallel_pieces(rows, ROWS, [&](int64_t begin, int64_t end) {
             auto lanes = scratch<int16_t>(decisions.num_lanes());
             Floats unit = floats(columns), inner = floats(columns);
-            WideRow<T> result(columns);
             float *weight_sum = weight_sums + begin / ROWS * columns, *bias_sum = bias_sums + begin / ROWS * columns;
             std::fill(weight_sum, weight_sum + columns, 0.0f);
             std::fill(bias_sum, bias_sum + columns, 0.0f);
@@ -92,12 +87,8 @@ struct Backward {
                 }
                 narrow_row(wide, grad_residual + r * columns, columns);
                 if constexpr (DROPS) {
-                    T* to = grad_x + r * columns;
-                    float* out = result.of(to);
                     dropout::Row kept = decisions(r, lanes.get());
-#pragma omp simd
-                    for (int64_t c = 0; c < columns; ++c) out[c] = kept(c, wide[c]);
-                    result.store(to, columns);
+                    write_row(grad_x + r * columns, columns, [=](int64_t c) { return kept(c, wide[c]); });
                 }
             }
         });

@@ -7,17 +7,14 @@ constexpr int64_t ROWS = 32;
 
 template <class T>
 void forward(const void* x, const void* bias, void* out, int64_t rows, int64_t columns, bool tanh) {
-    parallel_pieces(rows, ROWS, [=, &fitted = Gelu::fitted(tanh)](int64_t begin, int64_t end) {
+    Floats shifts = widened((const T*)bias, columns);
+    const Gelu& fitted = Gelu::fitted(tanh);
+    parallel_pieces(rows, ROWS, [=, &fitted, shift = shifts.get()](int64_t begin, int64_t end) {
         const Gelu gelu = fitted;
-        WideRow<T> result(columns);
-        const T* shift = (const T*)bias;
         for (int64_t r = begin; r < end; ++r) {
             const T* from = (const T*)x + r * columns;
             T* to = (T*)out + r * columns;
-            float* wide = result.of(to);
-#pragma omp simd
-            for (int64_t c = 0; c < columns; ++c) wide[c] = gelu.value(widen(from[c]) + widen(shift[c]));
-            result.store(to, columns);
+            write_row(to, columns, [=](int64_t c) { return gelu.value(widen(from[c]) + shift[c]); });
         }
     });
 }
@@ -26,23 +23,20 @@ template <class T>
 void backward(const void* grad, const void* x, const void* bias, void* grad_x, float* grad_bias, int64_t rows,
               int64_t columns, bool tanh) {
     int64_t pieces = (rows + ROWS - 1) / ROWS;
-    Floats sums = floats(pieces * columns);
-    parallel_pieces(rows, ROWS, [=, &fitted = Gelu::fitted(tanh), all = sums.get()](int64_t begin, int64_t end) {
+    Floats sums = floats(pieces * columns), shifts = widened((const T*)bias, columns);
+    const Gelu& fitted = Gelu::fitted(tanh);
+    parallel_pieces(rows, ROWS, [=, &fitted, all = sums.get(), shift = shifts.get()](int64_t begin, int64_t end) {
         const Gelu gelu = fitted;
-        WideRow<T> result(columns);
-        const T* shift = (const T*)bias;
         float* sum = all + begin / ROWS * columns;
         std::fill(sum, sum + columns, 0.0f);
         for (int64_t r = begin; r < end; ++r) {
             const T *from = (const T*)x + r * columns, *g = (const T*)grad + r * columns;
             T* to = (T*)grad_x + r * columns;
-            float* wide = result.of(to);
-#pragma omp simd
-            for (int64_t c = 0; c < columns; ++c) {
-                wide[c] = widen(g[c]) * gelu.derivative(widen(from[c]) + widen(shift[c]));
-                sum[c] += wide[c];
-            }
-            result.store(to, columns);
+            write_row(to, columns, [=](int64_t c) {
+                float pulled = widen(g[c]) * gelu.derivative(widen(from[c]) + shift[c]);
+                sum[c] += pulled;
+                return pulled;
+            });
         }
     });
     add_pieces(sums.get(), pieces, columns, grad_bias);

@@ -83,7 +83,7 @@ void clear_unread(const Order& order, float* out, int64_t num_rows, int64_t colu
     });
 }
 
-// Adds up the gradients of the tokens of each row. `gradient(piece)` makes a function (token, out) for a piece of tokens.
+// Adds up the gradients of each row's tokens. `gradient(piece)` makes a function (token, out) for a piece of tokens.
 //
 // A piece is TOKENS tokens in the order of their rows. It writes the sums of those rows whose tokens it holds all. Rows
 // cut by its edges leave one sum at either edge, and those are put together in order at the end.

@@ -9,14 +9,10 @@ template <class T>
 void forward(const void* x, void* out, int64_t rows, int64_t columns) {
     parallel_pieces(rows, ROWS, [=, &fitted = Gelu::fitted(false)](int64_t begin, int64_t end) {
         const Gelu gelu = fitted;
-        WideRow<T> result(columns);
         for (int64_t r = begin; r < end; ++r) {
             const T *a = (const T*)x + r * 2 * columns, *b = a + columns;
             T* to = (T*)out + r * columns;
-            float* wide = result.of(to);
-#pragma omp simd
-            for (int64_t c = 0; c < columns; ++c) wide[c] = gelu.value(widen(a[c])) * widen(b[c]);
-            result.store(to, columns);
+            write_row(to, columns, [=](int64_t c) { return gelu.value(widen(a[c])) * widen(b[c]); });
         }
     });
 }
@@ -25,18 +21,11 @@ template <class T>
 void backward(const void* grad, const void* x, void* grad_x, int64_t rows, int64_t columns) {
     parallel_pieces(rows, ROWS, [=, &fitted = Gelu::fitted(false)](int64_t begin, int64_t end) {
         const Gelu gelu = fitted;
-        WideRow<T> result(2 * columns);
         for (int64_t r = begin; r < end; ++r) {
             const T *a = (const T*)x + r * 2 * columns, *b = a + columns, *g = (const T*)grad + r * columns;
             T* to = (T*)grad_x + r * 2 * columns;
-            float *to_a = result.of(to), *to_b = to_a + columns;
-#pragma omp simd
-            for (int64_t c = 0; c < columns; ++c) {
-                float gate = widen(a[c]), pulled = widen(g[c]);
-                to_a[c] = pulled * widen(b[c]) * gelu.derivative(gate);
-                to_b[c] = pulled * gelu.value(gate);
-            }
-            result.store(to, 2 * columns);
+            write_row(to, columns, [=](int64_t c) { return widen(g[c]) * widen(b[c]) * gelu.derivative(widen(a[c])); });
+            write_row(to + columns, columns, [=](int64_t c) { return widen(g[c]) * gelu.value(widen(a[c])); });
         }
     });
 }

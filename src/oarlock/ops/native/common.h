@@ -52,13 +52,37 @@ inline void narrow_row(const float* from, bf16* to, int64_t n) {
     int64_t c = 0;
 #ifdef __AVX512BF16__
     for (; c + 32 <= n; c += 32)
-        _mm512_storeu_si512(to + c, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + c + 16), _mm512_loadu_ps(from + c)));
+        _mm512_storeu_si512(
+            to + c, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + c + 16), _mm512_loadu_ps(from + c)));
 #endif
 #pragma omp simd
     for (int64_t i = c; i < n; ++i) to[i] = narrow<bf16>(from[i]);
 }
 
 inline void narrow_row(const float* from, float* to, int64_t n) { std::memcpy(to, from, n * sizeof(float)); }
+
+// to[c] = f(c), narrowed by strips that stay in registers: memory waits for no burst of stores at the end of a row.
+template <class F>
+inline void write_row(bf16* to, int64_t n, F f) {
+    int64_t c = 0;
+#ifdef __AVX512BF16__
+    constexpr int64_t STRIP = 64;
+    for (; c + STRIP <= n; c += STRIP) {
+        alignas(64) float strip[STRIP];
+#pragma omp simd
+        for (int64_t i = 0; i < STRIP; ++i) strip[i] = f(c + i);
+        narrow_row(strip, to + c, STRIP);
+    }
+#endif
+#pragma omp simd
+    for (int64_t i = c; i < n; ++i) to[i] = narrow<bf16>(f(i));
+}
+
+template <class F>
+inline void write_row(float* to, int64_t n, F f) {
+#pragma omp simd
+    for (int64_t c = 0; c < n; ++c) to[c] = f(c);
+}
 
 // e^x to about 2 units in the last place; 0 below -87.3, infinity above 88.7 (Cephes' polynomial on [-ln 2 / 2, ln 2 / 2]).
 inline float fast_exp(float x) {
@@ -100,24 +124,13 @@ inline Scratch<T> scratch(int64_t n) {
 
 inline Floats floats(int64_t n) { return scratch<float>(n); }
 
-// Where a row of results is made in fp32: in its own place, or in scratch that `store` narrows.
+// A vector of weights in fp32; of zeros where there is none.
 template <class T>
-class WideRow {
-    Floats wide;
-
-  public:
-    explicit WideRow(int64_t columns) : wide(floats(columns)) {}
-    float* of(T*) { return wide.get(); }
-    void store(T* to, int64_t columns) { narrow_row(wide.get(), to, columns); }
-};
-
-template <>
-class WideRow<float> {
-  public:
-    explicit WideRow(int64_t) {}
-    float* of(float* to) { return to; }
-    void store(float*, int64_t) {}
-};
+inline Floats widened(const T* x, int64_t columns) {
+    Floats out = floats(columns);
+    for (int64_t c = 0; c < columns; ++c) out[c] = x ? widen(x[c]) : 0.0f;
+    return out;
+}
 
 // Calls f(begin, end) for pieces of `grain` items, in parallel.
 template <class F>

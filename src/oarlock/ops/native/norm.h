@@ -31,8 +31,8 @@ inline void stats_of(const float* x, int64_t rows, int64_t columns, float epsilo
     for (int64_t r = 0; r < rows; ++r) out[r].scale = 1.0f / std::sqrt(out[r].scale / float(columns) + epsilon);
 }
 
-// Writes the gradient of a norm's input to `out`, from the gradient `grad(c)` of its result and its input `total(c)`, and
-// adds the row's share to the gradients of weight and bias. `unit` is scratch of one row.
+// Writes the gradient of a norm's input to `out`, from the gradient `grad(c)` of its result and its input `total(c)`,
+// and adds the row's share to the gradients of weight and bias. `unit` is scratch of one row.
 template <class Grad, class Total>
 inline void norm_backward(Grad grad, Total total, Stats stats, const float* weight, int64_t columns, float* unit,
                           float* out, float* grad_weight, float* grad_bias) {
@@ -50,12 +50,4 @@ inline void norm_backward(Grad grad, Total total, Stats stats, const float* weig
     float mean = sum / float(columns), along = product / float(columns);
 #pragma omp simd
     for (int64_t c = 0; c < columns; ++c) out[c] = (out[c] - mean - unit[c] * along) * stats.scale;
-}
-
-// A vector of weights in fp32; of zeros where there is none.
-template <class T>
-inline Floats widened(const T* x, int64_t columns) {
-    Floats out = floats(columns);
-    for (int64_t c = 0; c < columns; ++c) out[c] = x ? widen(x[c]) : 0.0f;
-    return out;
 }
