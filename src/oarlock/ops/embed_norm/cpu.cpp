@@ -1,5 +1,5 @@
-// Sum of embeddings, LayerNorm and dropout. The gradient of a token's sum is cheap to work out from what the backward
-// pass reads anyway, so it is worked out for each table again, in the order of that table's rows, and never stored.
+// Sum of embeddings, LayerNorm and dropout. Backward, the gradient of each token's sum is worked out in the order of the
+// first table's rows and added up there and then; it is stored only where there are more tables.
 #include "norm.h"
 
 namespace {
@@ -83,7 +83,7 @@ void clear_unread(const Order& order, float* out, int64_t num_rows, int64_t colu
     });
 }
 
-// Adds up the gradients of each row's tokens. `gradient(piece)` makes a function (token, out) for a piece of tokens.
+// Adds up the gradients of each row's tokens. `gradient(piece)` makes a function from token to row for a piece of tokens.
 //
 // A piece is TOKENS tokens in the order of their rows. It writes the sums of those rows whose tokens it holds all. Rows
 // cut by its edges leave one sum at either edge, and those are put together in order at the end.
@@ -95,16 +95,14 @@ void sum_by_row(const int64_t* rows, int64_t num_tokens, float* out, int64_t num
     int64_t pieces = (num_tokens + TOKENS - 1) / TOKENS;
     Floats edges = floats(pieces * 2 * columns);
     parallel_pieces(num_tokens, TOKENS, [&](int64_t begin, int64_t end) {
-        auto add = gradient(begin / TOKENS);
-        Floats wide = floats(columns);
+        auto row_of = gradient(begin / TOKENS);
         for (int64_t i = begin; i < end;) {
             int64_t row = rows[order.tokens[i]], first = order.first[row], last = order.first[row + 1];
             bool whole = first >= begin && last <= end;
             float* sum = whole ? out + row * columns : edges.get() + (begin / TOKENS * 2 + (first >= begin)) * columns;
-            add(order.tokens[i++], sum);
+            std::memcpy(sum, row_of(order.tokens[i++]), columns * sizeof(float));
             for (; i < std::min(last, end); ++i) {
-                float* more = wide.get();
-                add(order.tokens[i], more);
+                const float* more = row_of(order.tokens[i]);
 #pragma omp simd
                 for (int64_t c = 0; c < columns; ++c) sum[c] += more[c];
             }
@@ -132,13 +130,15 @@ void pull_back(const Embeddings<T>& embeddings, const T* grad, const Stats* stat
     Floats scale = widened(weight, columns), sums = floats(pieces * 2 * columns);
     float *weight_sums = sums.get(), *bias_sums = weight_sums + pieces * columns;
     dropout::Decisions decisions(keys, columns, probability);
-    // The norm's own gradients are summed anew with each table; any of the sums will do.
-    auto of_piece = [&](int64_t piece) {
+    bool several = embeddings.num_tables > 1;
+    Floats stored = floats(several ? tokens * columns : 0);
+    auto worked_out = [&](int64_t piece) {
         float *weight_sum = weight_sums + piece * columns, *bias_sum = bias_sums + piece * columns;
         std::fill(weight_sum, weight_sum + columns, 0.0f);
         std::fill(bias_sum, bias_sum + columns, 0.0f);
         return [&, weight_sum, bias_sum, total = floats(columns), pulled = floats(columns), unit = floats(columns),
-                lanes = scratch<int16_t>(decisions.num_lanes())](int64_t t, float* out) {
+                inner = floats(columns), lanes = scratch<int16_t>(decisions.num_lanes())](int64_t t) {
+            float* out = several ? stored.get() + t * columns : inner.get();
             const T* from = grad + t * columns;
             float* wide = pulled.get();
             if (probability != 0.0) {
@@ -151,13 +151,15 @@ void pull_back(const Embeddings<T>& embeddings, const T* grad, const Stats* stat
             }
             const float* sum = total.get();
             embeddings.sum(t, total.get());
-            norm_backward([wide](int64_t c) { return wide[c]; }, [sum](int64_t c) { return sum[c]; },
-                          stats[t], scale.get(), columns, unit.get(), out, weight_sum,
-                          bias_sum);
+            norm_backward([wide](int64_t c) { return wide[c]; }, [sum](int64_t c) { return sum[c]; }, stats[t],
+                          scale.get(), columns, unit.get(), out, weight_sum, bias_sum);
+            return out;
         };
     };
-    for (int64_t i = 0; i < embeddings.num_tables; ++i)
-        sum_by_row(embeddings.rows[i], tokens, grad_tables[i], table_rows[i], columns, of_piece);
+    auto read_again = [&](int64_t) { return [&](int64_t t) { return stored.get() + t * columns; }; };
+    sum_by_row(embeddings.rows[0], tokens, grad_tables[0], table_rows[0], columns, worked_out);
+    for (int64_t i = 1; i < embeddings.num_tables; ++i)
+        sum_by_row(embeddings.rows[i], tokens, grad_tables[i], table_rows[i], columns, read_again);
     add_pieces(weight_sums, pieces, columns, grad_weight);
     add_pieces(bias_sums, pieces, columns, grad_bias);
 }
