@@ -103,7 +103,7 @@ def main() -> None:
         dataset, config.masking, seed=config.seed, max_tokens_per_microbatch=8192, max_sequences=EVALUATED
     )
     if options.who == "oarlock":
-        prepare_process()  # as its command does; the peer's memory, which varies more, would grow to several times as much
+        prepare_process()  # as its command does; the peer's memory would grow to several times as much
     contestant = CONTESTANTS[options.who](config, dataset, held_out)
     about = {
         "who": options.who,

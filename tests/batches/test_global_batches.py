@@ -5,6 +5,7 @@ import pytest
 
 from oarlock.batches import Batch, GlobalBatches, evaluation_batches
 from oarlock.batches.lengths import wikipedia_lengths
+from oarlock.batches.pack import FILLER
 from oarlock.batches.synthetic import synthetic_dataset
 from oarlock.config import BatchConfig, MaskingConfig
 from oarlock.testing.batches import equal_batches, equal_global_batches
@@ -18,13 +19,20 @@ def build(dataset, step, batch=None, seed=0, rank=0, world_size=1):
     ).build(step)
 
 
+def useful_tokens(batch: Batch) -> int:
+    return int((batch.token_samples() != FILLER).sum())
+
+
 def by_sample(batches: list[Batch]) -> dict[int, tuple[list[int], list[int], list[int]]]:
-    """(input ids, targets counted from the sequence's start, target ids) of each sample."""
+    """(input ids, targets counted from the sequence's start, target ids) of each sample, fillers aside."""
     found = {}
     for batch in batches:
         bounds, targets = batch.cu_seqlens_S1.tolist(), batch.target_positions_M
         for sample, start, end in zip(batch.sample_ids_S.tolist(), bounds, bounds[1:], strict=False):
             inside = (targets >= start) & (targets < end)
+            if sample == FILLER:
+                assert not inside.any()
+                continue
             found[sample] = (
                 batch.ids_T[start:end].tolist(),
                 (targets[inside] - start).tolist(),
@@ -55,9 +63,9 @@ def test_c13_masks_do_not_depend_on_microbatches_or_ranks(step, bound, world_siz
     assert len({len(share.microbatches) for share in shares}) == 1
     for share in shares:
         assert share.num_targets == whole.num_targets == sum(cell.target_ids_M.numel() for cell in cells)
-        assert share.num_tokens == whole.num_tokens == sum(cell.num_tokens for cell in cells)
+        assert share.num_tokens == whole.num_tokens == sum(map(useful_tokens, cells))
         assert share.num_sequences == whole.num_sequences == len(by_sample(cells))
-        tokens = [cell.num_tokens for cell in cells]
+        tokens = [useful_tokens(cell) for cell in cells]
         assert share.imbalance == pytest.approx(max(tokens) / np.mean(tokens))
         assert {cell.num_targets for cell in share.microbatches} == {whole.num_targets}
         assert {cell.dropout_key.item() for cell in share.microbatches} == {whole.microbatches[0].dropout_key.item()}

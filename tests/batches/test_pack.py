@@ -6,8 +6,9 @@ import torch
 
 from oarlock.batches import pack
 from oarlock.batches.masking import masking_rules
-from oarlock.batches.pack import pack_samples
+from oarlock.batches.pack import FILLER, add_filler, pack_samples
 from oarlock.config import MaskingConfig
+from oarlock.testing.batches import equal_batches
 from oarlock.testing.datasets import toy_dataset
 
 
@@ -71,3 +72,30 @@ def test_samples_are_packed_in_the_order_given():
     assert (batch.num_targets, batch.dropout_key.tolist()) == (99, [2])
     empty = pack_samples(split, samples[:0], rules, mask_key=1, num_targets=99, dropout_key=2)
     assert (empty.num_tokens, empty.target_ids_M.numel(), empty.num_targets) == (0, 0, 99)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "multiple"), [(0, 1), (5, 1), (63, 1), (64, 2), (1000, 16), (4097, 128), (9999, 128)]
+)
+def test_a_filler_makes_few_sizes(num_tokens: int, multiple: int):
+    batch = pack([[2] * num_tokens], targets=[[0] if num_tokens else []], sample_ids=[3], dropout_key=5)
+    filled = add_filler(batch)
+    assert filled.num_tokens % multiple == 0
+    assert 0 <= filled.num_tokens - num_tokens < multiple
+    assert filled.num_tokens <= num_tokens * 33 / 32
+    assert filled.cu_seqlens_S1[-1] == filled.num_tokens
+    assert filled.max_seqlen == filled.cu_seqlens_S1.diff().max()
+    assert equal_batches(add_filler(filled), filled)
+
+
+def test_a_filler_changes_nothing_else():
+    batch = pack([[2, 9, 8, 3] * 20, [2, 9, 3]], targets=[[1, 2], [0]], num_targets=7, sample_ids=[4, 6], dropout_key=5)
+    filled = add_filler(batch)
+    length = filled.num_tokens - batch.num_tokens
+    assert length > 0
+    assert filled.sample_ids_S.tolist() == [4, 6, FILLER]
+    assert filled.cu_seqlens_S1.tolist() == [0, 80, 83, 83 + length]
+    assert filled.ids_T.tolist() == batch.ids_T.tolist() + [0] * length
+    assert filled.positions_T.tolist() == batch.positions_T.tolist() + [0] * length
+    assert torch.equal(filled.target_positions_M, batch.target_positions_M)
+    assert (filled.num_targets, filled.dropout_key.tolist()) == (7, [5])

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from oarlock.batches import GlobalBatch, pack, training_batches
+from oarlock.batches.pack import add_filler
 from oarlock.config import BatchConfig, MaskingConfig, ModelConfig, OptimizerConfig
 from oarlock.model import build_model
 from oarlock.step import Learner, build_learner, evaluate, train_step
@@ -84,6 +86,19 @@ def test_c01_any_split_gives_the_same_step(split: list[int]) -> None:
     close(split_result.loss, result.loss)
     close(split_result.grad_norm, result.grad_norm)
     close(flat(parts), flat(whole))
+
+
+def test_a_filler_changes_no_loss_and_no_gradient() -> None:
+    plain, filled = learner(), learner()
+    batch = global_batch(SPLITS[0])
+    (whole,) = batch.microbatches
+    loss, expected = gradients(plain, batch)
+    more = add_filler(whole)
+    assert more.num_tokens > whole.num_tokens
+    filled_loss, found = gradients(filled, replace(batch, microbatches=(more,)))
+    close(filled_loss, loss)
+    for name, gradient in found.items():
+        close(gradient, expected[name])
 
 
 def test_c01_the_loss_is_the_mean_over_all_targets() -> None:

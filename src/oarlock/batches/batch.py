@@ -14,7 +14,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """One packed micro-batch. Host integers are host integers, so that no operator has to read the device."""
+    """One packed micro-batch. Host integers are host integers, so that no operator has to read the device.
+
+    The last sequence may be a filler, of sample id -1, that no loss reads (`pack.add_filler`).
+    """
 
     ids_T: Tensor
     """Input token ids after masking, int64."""
@@ -42,7 +45,7 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """T."""
+        """T, a filler included."""
         return self.ids_T.numel()
 
     def token_samples(self) -> Tensor:

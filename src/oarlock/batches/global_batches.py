@@ -7,7 +7,7 @@ from oarlock.batches.balance import assign
 from oarlock.batches.batch import Batch, GlobalBatch
 from oarlock.batches.masking import maskable_lengths, masking_rules, num_targets
 from oarlock.batches.mixing import Purpose, hash_values
-from oarlock.batches.pack import pack_samples
+from oarlock.batches.pack import add_filler, pack_samples
 from oarlock.batches.plan import StepPlan
 from oarlock.config import BatchConfig, MaskingConfig
 from oarlock.corpus import Dataset
@@ -59,7 +59,7 @@ class GlobalBatches:
         return GlobalBatch(
             step=step,
             epoch=taken.epoch,
-            microbatches=microbatches,
+            microbatches=tuple(map(add_filler, microbatches)),
             num_sequences=len(lengths_S),
             num_tokens=int(lengths_S.sum()),
             num_targets=total_targets,
@@ -93,7 +93,7 @@ def evaluation_batches(
     total_targets = int(num_targets(maskable_lengths(split, samples_S, rules), masking).sum())
     cells = assign(split.lengths[samples_S], world_size, max_tokens_per_microbatch, LINEAR_ONLY)
     mask_key = hash_values(seed, Purpose.EVALUATION_MASKS)
-    return [pack_samples(split, samples_S[cell], rules, mask_key, total_targets, 0) for cell in cells[rank]]
+    return [add_filler(pack_samples(split, samples_S[cell], rules, mask_key, total_targets, 0)) for cell in cells[rank]]
 
 
 def _imbalance(lengths_S: NDArray[np.int64], cells: list[NDArray[np.int64]]) -> float:

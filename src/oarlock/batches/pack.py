@@ -4,14 +4,19 @@ Suffixes: T tokens, S sequences, M targets.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch.nn.functional import pad
 
 from oarlock.batches.batch import Batch
 from oarlock.batches.masking import MaskingRules, mask, maskable_lengths
 from oarlock.corpus import Split
+
+FILLER = -1  # its sample id
+LARGEST_MULTIPLE = 128
 
 
 def pack(
@@ -55,6 +60,29 @@ def pack_samples(
     maskable_S = maskable_lengths(split, samples_S, rules)
     input_ids_T, targets_M, true_ids_M = mask(ids_T, lengths_S, samples_S, maskable_S, mask_key, rules)
     return _batch(input_ids_T, lengths_S, targets_M, true_ids_M, num_targets, samples_S, dropout_key)
+
+
+def add_filler(batch: Batch) -> Batch:
+    """The batch with one more sequence, which brings T up to a multiple of a power of two; no loss reads it.
+
+    Matrix products are built for each T anew, on a CPU in some milliseconds and megabytes each: a T that varies freely
+    would cost a small model a good part of its time, and ever more memory. The power is at most 128 and at most T / 32.
+    A batch without tokens stays so.
+    """
+    multiple = min(LARGEST_MULTIPLE, 1 << max(0, (batch.num_tokens // 32).bit_length() - 1))
+    length = -batch.num_tokens % multiple
+    if length == 0:
+        return batch
+    end = batch.cu_seqlens_S1[-1:] + length
+    return replace(
+        batch,
+        ids_T=pad(batch.ids_T, (0, length)),
+        positions_T=pad(batch.positions_T, (0, length)),  # all 0, for the filler may be longer than any position table
+        segments_T=pad(batch.segments_T, (0, length)),
+        cu_seqlens_S1=torch.cat([batch.cu_seqlens_S1, end]),
+        max_seqlen=max(batch.max_seqlen, length),
+        sample_ids_S=pad(batch.sample_ids_S, (0, 1), value=FILLER),
+    )
 
 
 def _sizes(parts: Sequence[ArrayLike]) -> NDArray[np.int64]:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear
+from torch.nn.functional import gelu, linear, pad
 
 from oarlock import ops
 from oarlock.batches import Batch
 from oarlock.config import ModelConfig
 from oarlock.model.layers import AddNorm, Linear
+
+ROWS = 32
 
 
 class Encoder(nn.Module):
@@ -118,5 +120,8 @@ class MaskedLM(nn.Module):
         return linear(self._target_states(batch), self.output_weight, self.head.bias)[:, : self.config.vocab_size]
 
     def _target_states(self, batch: Batch) -> Tensor:
-        out: Tensor = self.head(self.encoder(batch)[batch.target_positions_M])
+        # Rows up to a multiple, for products are built for each number of rows anew (`batches.pack.add_filler`).
+        num_targets = batch.target_positions_M.shape[0]
+        rows = pad(batch.target_positions_M, (0, -num_targets % ROWS))
+        out: Tensor = self.head(self.encoder(batch)[rows])[:num_targets]
         return out

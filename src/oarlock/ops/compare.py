@@ -56,10 +56,12 @@ def results(operator: OperatorCases, function: Callable[..., Any], inputs: Input
 
 
 def loss_of(outputs: list[Tensor]) -> Tensor:
-    """A sum in which every element weighs differently, between -1 and 1."""
+    """A sum in which every element weighs differently, between -1 and 1, by a number that bf16 has."""
     total = torch.zeros((), device=outputs[0].device)
     for out in outputs:
-        weights = torch.arange(1, out.numel() + 1, device=out.device, dtype=torch.float32).mul_(2.399963).sin_()
+        weights = (
+            torch.arange(1, out.numel() + 1, device=out.device, dtype=torch.float32).mul_(2.399963).sin_().bfloat16()
+        )
         total = total + (out.float() * weights.view(out.shape)).sum()
     return total
 

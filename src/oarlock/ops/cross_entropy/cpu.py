@@ -5,11 +5,13 @@ Suffixes: M targets, D hidden, V vocabulary (padded).
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from oarlock.ops import native
 from oarlock.ops.cross_entropy import reference
 from oarlock.ops.linear.cpu import add_weight_gradient, product, serves_products
 
+ROWS = 32
 CHUNK_BYTES = 64 << 20
 """Of logits: every chunk adds to the gradient of all weights, which costs more than logits that leave the cache."""
 
@@ -36,12 +38,16 @@ def forward(
     grad_hidden, grad_weight, grad_bias = reference.empty_gradients(hidden, weight, bias, with_gradients)
     if serves_products(hidden) and grad_hidden.numel() > 0:
         grad_weight = torch.empty_like(grad_weight)  # the first chunk writes it
-    num_rows = min(hidden.shape[0], max(1, CHUNK_BYTES // (hidden.element_size() * num_columns)))
-    buffer = hidden.new_empty(num_rows, num_columns)
+    num_targets = hidden.shape[0]
+    num_rows = min(num_targets, max(1, CHUNK_BYTES // (hidden.element_size() * num_columns)))
+    # Few numbers of rows, for torch builds a product for each anew.
+    even_rows = pad(hidden, (0, 0, 0, -num_targets % ROWS))
+    buffer = hidden.new_empty(num_rows + ROWS, num_columns)
     sums = torch.empty_like(grad_bias)
-    for start in range(0, hidden.shape[0], max(1, num_rows)):
+    for start in range(0, num_targets, max(1, num_rows)):
         chunk = hidden[start : start + num_rows]
-        logits = torch.mm(chunk, weight.T, out=buffer[: chunk.shape[0]])
+        some_rows = even_rows[start : start + -(-chunk.shape[0] // ROWS) * ROWS]
+        logits = torch.mm(some_rows, weight.T, out=buffer[: some_rows.shape[0]])[: chunk.shape[0]]
         target, wide = targets[start : start + num_rows], hidden.dtype == torch.float32
         _rows(logits, bias, target, loss, hits, sums, *logits.shape, vocab_size, scale, with_gradients, wide)
         if with_gradients:
