@@ -149,3 +149,14 @@ def test_evaluation_masks_are_fixed_and_unlike_those_of_training():
 def test_an_empty_validation_split_is_refused():
     with pytest.raises(ValueError, match="validation split has no sequences"):
         evaluation(toy_dataset(10, num_validation=0))
+
+
+def test_c58_batches_have_few_sizes():
+    """torch keeps a product for each size: with sizes that vary freely memory grows with every step."""
+    dataset = synthetic_dataset(wikipedia_lengths(4000, seed=0), [], vocab_size=64, seed=0)
+    batch = BatchConfig(sequences=48, max_tokens_per_microbatch=16_384)
+    steps = [build(dataset, step, batch) for step in range(1, 81)]
+    useful = {step.num_tokens for step in steps}
+    sizes = {cell.num_tokens for step in steps for cell in step.microbatches}
+    assert len(useful) > 70
+    assert len(sizes) <= 1 + (max(useful) - min(useful)) // 128 + 1
