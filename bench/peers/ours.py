@@ -11,10 +11,12 @@ from bench.peers.work import build, pack_work
 
 from oarlock.batches import GlobalBatch
 from oarlock.config import OptimizerConfig
+from oarlock.launch import prepare_process
 from oarlock.step import build_learner, evaluate, train_step
 
 
 def main(job: Path) -> None:
+    prepare_process()  # as the command does
     work = json.loads((job / "work.json").read_text())
     model, batch = build(work["model"]), pack_work(work["model"], work["sequences"])
     learner = build_learner(model, OptimizerConfig(learning_rate=LEARNING_RATE), "bf16")

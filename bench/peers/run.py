@@ -102,10 +102,6 @@ def environment(folder: Path, requirements: Path, console: Console) -> Path:
     return python
 
 
-# What `oarlock.launch.prepare_process` sets, for all.
-PROCESS = {"GOMP_SPINCOUNT": "5000", "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-
-
 class Process:
     """A contestant at work. Leaving its context ends it."""
 
@@ -117,7 +113,7 @@ class Process:
             self._process = subprocess.Popen(
                 [python, "-m", contestant.module, job, *contestant.arguments],
                 cwd=ROOT,
-                env=os.environ | PROCESS,
+                env=os.environ | {"GOMP_SPINCOUNT": "5000"},  # as the `oarlock` command sets
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
