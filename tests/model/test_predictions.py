@@ -8,6 +8,7 @@ import torch
 from tokenizers import Tokenizer
 
 from oarlock.batches import Batch, evaluation_batches, pack
+from oarlock.batches.pack import FILLER
 from oarlock.config import MaskingConfig, ModelConfig
 from oarlock.corpus import open_dataset
 from oarlock.model import MaskedLM, build_model, fill_mask, likeliest, sample_predictions
@@ -85,10 +86,14 @@ def held_out(data: Path) -> list[Batch]:
     )
 
 
+def real_samples(batches: list[Batch]) -> list[int]:
+    return [int(sample) for batch in batches for sample in batch.sample_ids_S if sample != FILLER]
+
+
 def test_sample_predictions_mask_every_target(model: MaskedLM, tokenizer: Tokenizer, held_out: list[Batch]) -> None:
     """Targets that the evaluation leaves as they are, or replaces, would give themselves away."""
     samples = sample_predictions(model, held_out, tokenizer, MASK, 10**6, longest=10**6)
-    assert len(samples) == sum(batch.sample_ids_S.numel() for batch in held_out)
+    assert len(samples) == len(real_samples(held_out))
     assert sum(len(sample["targets"]) for sample in samples) == held_out[0].num_targets
     for sample in samples:
         assert sample["text"].count("[MASK]") == len(sample["targets"])
@@ -102,8 +107,7 @@ def test_sample_predictions_are_those_of_the_masked_sequence(
     """By the words of the data set itself: what stands at the masks is the truth, and the guesses are `likeliest`'s."""
     split = open_dataset(str(data)).validation
     shown = sample_predictions(model, held_out, tokenizer, MASK, 10**6, longest=10**6)
-    samples = [int(sample) for batch in held_out for sample in batch.sample_ids_S]
-    for sample, prediction in zip(samples, shown, strict=True):
+    for sample, prediction in zip(real_samples(held_out), shown, strict=True):
         ids = split.ids[split.offsets[sample] : split.offsets[sample + 1]].astype(int).tolist()
         masked = tokenizer.encode(prediction["text"]).ids
         positions = [i for i, token in enumerate(masked) if token == MASK]
