@@ -12,6 +12,7 @@ from setuptools import Extension, setup
 LEVELS = {
     "avx2": ["-march=x86-64-v3"],
     "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
+    "avx512_bf16": ["-march=x86-64-v4", "-mavx512bf16", "-mprefer-vector-width=512"],
     "amx": ["-march=sapphirerapids", "-mprefer-vector-width=512"],
 }
 # Errors and traps of floating-point arithmetic are not read, which lets loops become vectors; values are untouched.

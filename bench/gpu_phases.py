@@ -162,11 +162,10 @@ def train(work: Work) -> None:
     """BERT-large at the Wikipedia lengths, by LAMB in bf16, with dropout: whole steps beside the GPU's GEMM rate."""
     import torch
 
-    from oarlock.batches import GlobalBatch
     from oarlock.config import OptimizerConfig
     from oarlock.model import build_model
     from oarlock.step import build_learner, train_step
-    from oarlock.step.measure import batch_flops_per_token, time_shares, wikipedia_batch
+    from oarlock.step.measure import batch_flops_per_token, step_of, time_shares, wikipedia_batch
 
     config = large_model(work)
     optimizer = OptimizerConfig(name="lamb", learning_rate=4e-4, beta2=0.999)
@@ -174,8 +173,8 @@ def train(work: Work) -> None:
     rates = [work.gemm_rate()]
     results: dict[str, Any] = {}
     for num_sequences in (2, 4) if work.dry else (56, 112, 224):
-        batch = wikipedia_batch(config, num_sequences, 0).to(work.device)
-        step = GlobalBatch(1, 0, (batch,), num_sequences, batch.num_tokens, batch.num_targets, 1.0)
+        batch = wikipedia_batch(config, num_sequences, 0)
+        step = step_of(batch, work.device)
         if work.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         seconds = work.seconds(partial(train_step, learner, step, 1.0), 1 if work.dry else 1120 // num_sequences // 2)

@@ -9,10 +9,10 @@ import torch
 from bench.peers.protocol import LEARNING_RATE, serve
 from bench.peers.work import build, pack_work
 
-from oarlock.batches import GlobalBatch
 from oarlock.config import OptimizerConfig
 from oarlock.launch import prepare_process
 from oarlock.step import build_learner, evaluate, train_step
+from oarlock.step.measure import step_of
 
 
 def main(job: Path) -> None:
@@ -20,7 +20,7 @@ def main(job: Path) -> None:
     work = json.loads((job / "work.json").read_text())
     model, batch = build(work["model"]), pack_work(work["model"], work["sequences"])
     learner = build_learner(model, OptimizerConfig(learning_rate=LEARNING_RATE), "bf16")
-    step = GlobalBatch(1, 0, (batch,), work["sequences"], batch.num_tokens, batch.num_targets, 1.0)
+    step = step_of(batch, torch.device("cpu"))
     about = {
         "loss": evaluate(model, [batch]).loss.item(),
         "version": f"oarlock {version('oarlock')}, torch {torch.__version__}",

@@ -119,7 +119,7 @@ def test_scores_may_be_larger_than_an_exponential(window: int | None, steepness:
     torch.testing.assert_close(
         forward_and_gradient(qkv, LENGTHS, "auto", window)[0].double(), exact, rtol=1e-3, atol=1e-3
     )
-    if native.level() == "amx":
+    if native.multiplies_tiles():
         rounded = qkv.bfloat16()
         out = forward_and_gradient(rounded, LENGTHS, "auto", window)[0]
         assert excess_of(out, dense(rounded, LENGTHS, window, 0.0)[0], BF16) < 1
@@ -133,7 +133,7 @@ def test_logarithms_of_sums(dtype: torch.dtype, size: int) -> None:
     assert expected.shape == (NUM_HEADS, sum(LENGTHS))
     tolerance = FP32 if dtype == torch.float32 else {"rtol": 1e-3, "atol": 4e-3}
     found = torch.ops.oarlock.attention_forward(qkv, *geometry)[1]
-    if dtype == torch.float32 or native.level() == "amx":
+    if dtype == torch.float32 or native.multiplies_tiles():
         torch.testing.assert_close(found, expected, **tolerance)
 
 
@@ -180,8 +180,8 @@ def test_what_the_kernel_does_not_take_goes_to_products_of_torch() -> None:
 
 
 def test_says_which_form_serves() -> None:
-    compiled = native.level() == "amx"
-    form = "compiled (amx)" if compiled else "grouped products"
+    compiled = native.multiplies_tiles()
+    form = f"compiled ({native.level()})" if compiled else "grouped products"
     assert serving_form("attention", "auto", torch.device("cpu")) == form
     assert serving_form("attention", "reference", torch.device("cpu")) == "reference"
 

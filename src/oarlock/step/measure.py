@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from oarlock.batches import Batch, GlobalBatch, pack
 from oarlock.batches.lengths import wikipedia_lengths
 from oarlock.batches.masking import num_targets
+from oarlock.batches.pack import add_filler
 from oarlock.config import MaskingConfig, ModelConfig, OptimizerConfig
 from oarlock.model import build_model, flops_per_token
 from oarlock.ops import gemm_rate
@@ -72,8 +73,8 @@ def measure_training(
         )
     device = choose_device("auto")
     learner = build_learner(build_model(config, seed).to(device), OptimizerConfig(), precision)
-    batch = wikipedia_batch(config, num_sequences, seed).to(device)
-    step = GlobalBatch(1, 0, (batch,), num_sequences, batch.num_tokens, batch.num_targets, 1.0)
+    batch = wikipedia_batch(config, num_sequences, seed)
+    step = step_of(batch, device)
     seconds, rates = [], []
 
     def run() -> None:
@@ -149,6 +150,12 @@ def wikipedia_batch(config: ModelConfig, num_sequences: int, seed: int) -> Batch
             for length, count in zip(lengths_S, counts_S, strict=True)
         ],
     )
+
+
+def step_of(batch: Batch, device: torch.device) -> GlobalBatch:
+    """A step of one micro-batch, with the filler that training gives it too; only the batch's tokens are useful."""
+    num_sequences = len(batch.sample_ids_S)
+    return GlobalBatch(1, 0, (add_filler(batch).to(device),), num_sequences, batch.num_tokens, batch.num_targets, 1.0)
 
 
 def batch_flops_per_token(config: ModelConfig, batch: Batch) -> float:

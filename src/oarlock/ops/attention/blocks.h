@@ -1,6 +1,6 @@
-// What attention's two passes share: blocks of 32 x 32 in the layouts that AMX's tiles want, 2^x, dropout and windows.
+// What attention's two passes share: blocks of 32 x 32 in the layouts of `tiles.h`, 2^x, dropout and windows.
 //
-// A block of bf16 is two tiles, side by side for `amx::multiply`; the scores of a block are four tiles of fp32. A head of
+// A block of bf16 is two tiles, side by side for `tiles::multiply`; the scores of a block are four tiles of fp32. A head of
 // a sequence is cut into blocks of 32 tokens x 32 columns, zeros after its end. Four layouts of a block:
 //   rows        A of products over columns: a row a token.
 //   columns     B of products over columns: pairs of columns, a column of the tile a token.
@@ -9,7 +9,7 @@
 // "The order that unpacking leaves": tile h, place j holds number 8 (j / 4) + 4 h + j % 4 of the 32.
 #pragma once
 
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own intrinsics set it off
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -19,14 +19,14 @@
 #include <atomic>
 #include <numeric>
 
-#include "amx.h"
+#include "tiles.h"
 #include "common.h"
 
 namespace attention {
 
-using amx::BLOCK;
-using amx::EDGE;
-using amx::TILE;
+using tiles::BLOCK;
+using tiles::EDGE;
+using tiles::TILE;
 
 constexpr float LOG2_E = 1.44269504088896341f, LN_2 = 0.69314718055994531f;
 constexpr int64_t ROWS = 4;  // rows of a block's scores that are computed together
@@ -96,7 +96,7 @@ inline __m512 dot(__m512 c, __m512i a, __m512i b) { return _mm512_dpbf16_ps(c, (
 
 // Block c (+)= the products of `steps` blocks of a and b.
 inline void multiply(const bf16* a, const bf16* b, float* c, int64_t steps, bool first = true) {
-    amx::multiply(a, b, c, steps, first, [](int64_t) {});
+    tiles::multiply(a, b, c, steps, first, [](int64_t) {});
 }
 
 // 32 numbers in bf16, in order.
@@ -145,7 +145,7 @@ inline void store_rows(const float* block, const float* factors, bf16* to, int64
                        __mmask32 columns) {
     for (int64_t r = 0; r < count; ++r) {
         __m512 low, high, factor = _mm512_set1_ps(factors[r]);
-        amx::row_of(block, r, low, high);
+        tiles::row_of(block, r, low, high);
         __m512i row = narrowed(_mm512_mul_ps(low, factor), _mm512_mul_ps(high, factor));
         _mm512_mask_storeu_epi16(to + r * stride, columns, row);
     }
@@ -323,7 +323,7 @@ struct Call {
         auto item = [&](int64_t i) { return Item{order[i / num_heads], i % num_heads}; };
 #pragma omp parallel
         {
-            amx::Tiles tiles;
+            tiles::Tiles tiles;
             for (int64_t end = count * num_heads, now = claimed++, next; now < end; now = next) {
                 next = claimed++;
                 f(item(now), item(std::min(next, end - 1)));

@@ -1,4 +1,4 @@
-"""Attention on a CPU: a compiled kernel for bf16 on AMX, and products of torch for the rest.
+"""Attention on a CPU: a compiled kernel for bf16 where the processor multiplies it, and products of torch for the rest.
 
 The kernel takes heads of at most 128 and computes one head of one sequence at a time, so nothing is padded or grouped,
 and scores never leave a core's cache.
@@ -14,9 +14,9 @@ from oarlock.ops import native
 from oarlock.ops.attention import grouped
 
 _MAX_SIZE = 128
-_COMPILED = native.level() == "amx"
+_COMPILED = native.multiplies_tiles()
 
-FORM = "compiled (amx)" if _COMPILED else "grouped products"
+FORM = f"compiled ({native.level()})" if _COMPILED else "grouped products"
 
 _forward = native.kernel("attention_forward", "tttttiiiiiff")
 _backward = native.kernel("attention_backward", "tttttttiiiiiff")

@@ -1,9 +1,9 @@
-// Attention's backward pass on AMX, a head of a sequence at a time.
+// Attention's backward pass in bf16, a head of a sequence at a time.
 //
 // With p = exp2(scores - logsumexp), o the output and delta = sum(grad_o * o) of each row:
 //   grad_v = p^T grad_o, grad_p = grad_o v^T, grad_s = p (grad_p - delta), grad_q = grad_s k, grad_k = grad_s^T q.
 // grad_k and grad_v are computed transposed, for then p and grad_s need only be unpacked to be the second operand.
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 
 #include "blocks.h"
 
@@ -40,7 +40,7 @@ struct Backward {
         Rows k = call.rows(1, item), v = call.rows(2, item);
         Band band = call.band(item.sequence);
         int64_t num_blocks = blocks_of(k.count), blocks = C * num_blocks * BLOCK;
-        auto* sums_k = (float*)amx::scratch(blocks * (2 * 4 + 3 * 2) + GROUP * num_blocks * BLOCK * 2);
+        auto* sums_k = (float*)tiles::scratch(blocks * (2 * 4 + 3 * 2) + GROUP * num_blocks * BLOCK * 2);
         float* sums_v = sums_k + blocks;        // both transposed, [block, C]
         bf16* keys = (bf16*)(sums_v + blocks);  // layout columns, [block, C]
         bf16* values = keys + blocks;           // layout columns, [block, C]

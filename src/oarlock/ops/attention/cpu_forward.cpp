@@ -1,5 +1,5 @@
-// Attention's forward pass on AMX, a head of a sequence at a time.
-#ifdef __AMX_BF16__
+// Attention's forward pass in bf16, a head of a sequence at a time.
+#ifdef __AVX512BF16__
 
 #include "blocks.h"
 
@@ -31,7 +31,7 @@ struct Forward {
         Rows q = call.rows(0, item), k = call.rows(1, item), v = call.rows(2, item);
         Band band = call.band(item.sequence);
         int64_t num_blocks = blocks_of(q.count);
-        bf16* keys = (bf16*)amx::scratch((2 * C + 1) * num_blocks * BLOCK * 2);  // layout columns, [block, C]
+        bf16* keys = (bf16*)tiles::scratch((2 * C + 1) * num_blocks * BLOCK * 2);  // layout columns, [block, C]
         bf16* values = keys + C * num_blocks * BLOCK;                            // layout pairs, [C, block]
         bf16* p = values + C * num_blocks * BLOCK;
         Ahead<3> ahead({call.rows(0, next), call.rows(1, next), call.rows(2, next)}, band.num_blocks() * EDGE / ROWS);

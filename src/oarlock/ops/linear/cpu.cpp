@@ -1,8 +1,8 @@
-// The gradients of a linear layer's parameters: sums over the tokens, and products over many terms on
-// AMX's tiles, summed and returned in fp32.
+// The gradients of a linear layer's parameters: sums over the tokens, and products of bf16 over many terms,
+// summed and returned in fp32.
 #include <omp.h>
 
-#include "amx.h"
+#include "tiles.h"
 #include "common.h"
 
 namespace {
@@ -31,11 +31,11 @@ KERNEL void oarlock_column_sums(const void* x, float* out, int64_t rows, int64_t
         column_sums((const bf16*)x, out, rows, columns);
 }
 
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 
 namespace {
 
-using namespace amx;
+using namespace tiles;
 
 // A matrix [terms, items], of which items [begin, end) are multiplied; or, as A may be, [items, terms].
 struct Side {

@@ -1,6 +1,6 @@
 """The gradients of a linear layer's parameters on a CPU.
 
-The weight's is a kernel of ours where there are AMX tiles, in bf16, else torch's product.
+The weight's is a kernel of ours in bf16, where the processor multiplies that, else torch's product.
 """
 
 import torch
@@ -25,7 +25,7 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 def serves_products(*tensors: Tensor) -> bool:
     """Whether tile products serve matrices of these types."""
-    return native.level() == "amx" and all(tensor.dtype == torch.bfloat16 for tensor in tensors)
+    return native.multiplies_tiles() and all(tensor.dtype == torch.bfloat16 for tensor in tensors)
 
 
 def add_weight_gradient(grad: Tensor, x: Tensor, out: Tensor, add: bool) -> None:

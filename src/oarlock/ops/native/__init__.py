@@ -18,7 +18,7 @@ from torch import Tensor
 
 from oarlock.ops import library
 
-LEVELS = ("amx", "avx512", "avx2")
+LEVELS = ("amx", "avx512_bf16", "avx512", "avx2")
 """Names of the builds, best first; `setup.py` tells what each may use."""
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -28,7 +28,23 @@ DTYPES = (torch.float32, torch.bfloat16)
 @functools.cache
 def level() -> str | None:
     """The build that is loaded, or None where there is none for this machine."""
-    return next((name for name in LEVELS if _runs(name) and _path(name) is not None), None)
+    return next((name for name in LEVELS if runs(name) and _path(name) is not None), None)
+
+
+def runs(name: str) -> bool:
+    """Whether this processor has the instructions of a level."""
+    cpu = torch.cpu
+    if name in ("amx", "avx512_bf16") and not cpu._is_avx512_bf16_supported():
+        return False
+    if name == "amx":
+        return bool(cpu._is_amx_tile_supported() and cpu._init_amx())
+    capability = torch.backends.cpu.get_cpu_capability()
+    return platform.machine() == "x86_64" and capability in (("AVX2", "AVX512") if name == "avx2" else ("AVX512",))
+
+
+def multiplies_tiles() -> bool:
+    """Whether that build has matrix products in bf16 (`tiles.h`), and attention with them."""
+    return level() in ("amx", "avx512_bf16")
 
 
 def kernel(name: str, signature: str) -> Callable[..., None]:
@@ -91,11 +107,3 @@ def _library() -> ctypes.CDLL:
 def _path(name: str) -> Path | None:
     paths = (Path(__file__).parent / f"_{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
     return next((path for path in paths if path.exists()), None)
-
-
-def _runs(name: str) -> bool:
-    if name == "amx":
-        cpu = torch.cpu
-        return bool(cpu._is_avx512_bf16_supported() and cpu._is_amx_tile_supported() and cpu._init_amx())
-    capability = torch.backends.cpu.get_cpu_capability()
-    return platform.machine() == "x86_64" and capability in {"avx512": ("AVX512",), "avx2": ("AVX512", "AVX2")}[name]

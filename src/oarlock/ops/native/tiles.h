@@ -1,14 +1,15 @@
-// Matrix products in bf16 with fp32 sums on AMX's tile registers.
+// Matrix products in bf16 with fp32 sums, on AMX's tile registers or by AVX-512's dot products of pairs.
 //
 // C = A B is computed in blocks of 32 rows x 32 columns, four tiles, over runs of DEPTH terms. Both operands are packed
-// first, in panels of 32 rows of A, or 32 columns of B, by DEPTH terms: for every 32 terms two tiles in the layout that
-// the instruction reads. A panel of each stays in the first cache while the sums of a block go through the tiles.
+// first, in panels of 32 rows of A, or 32 columns of B, by DEPTH terms: for every 32 terms two tiles, 16 rows of 64 bytes
+// each. A tile of A has a row an item, a tile of B a row a pair of terms. A panel of each stays close to the core while
+// the sums of a block are in registers.
 //
 // B's tiles hold pairs of terms side by side, and its columns in the order in which unpacking two rows leaves them: tile
 // q, column c is column 8 (c / 4) + 4 q + c % 4 of the panel. `row_of` undoes it.
 #pragma once
 
-#ifdef __AMX_BF16__
+#ifdef __AVX512BF16__
 
 #include <immintrin.h>
 
@@ -18,7 +19,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own intrinsics set it off
 #pragma GCC diagnostic ignored "-Wuninitialized"
 
-namespace amx {
+namespace tiles {
 
 constexpr int64_t EDGE = 32, DEPTH = 512, STEP = 32;
 constexpr int64_t TILE = 512;         // bf16 elements
@@ -26,20 +27,6 @@ constexpr int64_t BLOCK = EDGE * EDGE;  // fp32 elements
 
 inline int64_t panels(int64_t n) { return (n + EDGE - 1) / EDGE; }
 inline int64_t steps_of(int64_t terms) { return (terms + STEP - 1) / STEP; }
-
-// The eight tile registers, all of 16 rows of 64 bytes, for as long as the object lives.
-class Tiles {
-   public:
-    Tiles() {
-        alignas(64) struct {
-            uint8_t palette = 1, start = 0, reserved[14] = {};
-            uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-            uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-        } config;
-        _tile_loadconfig(&config);
-    }
-    ~Tiles() { _tile_release(); }
-};
 
 // A thread's memory for packed panels, kept from call to call: fresh pages cost more than the work on them.
 inline char* scratch(size_t bytes) {
@@ -55,7 +42,24 @@ inline char* scratch(size_t bytes) {
     return memory.get();
 }
 
-// Block c (+)= panel a x panel b. `between(s)` is called at every step: tile products leave the vector units idle.
+#ifdef __AMX_BF16__
+
+// The eight tile registers, all of 16 rows of 64 bytes, for as long as the object lives.
+class Tiles {
+   public:
+    Tiles() {
+        alignas(64) struct {
+            uint8_t palette = 1, start = 0, reserved[14] = {};
+            uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+            uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+        } config;
+        _tile_loadconfig(&config);
+    }
+    ~Tiles() { _tile_release(); }
+};
+
+// Block c (+)= panel a x panel b. `between(s)` is called at every step of 32 terms: the tiles
+// leave the vector units idle.
 template <class F>
 inline void multiply(const bf16* a, const bf16* b, float* c, int64_t steps, bool first, F between) {
     asm volatile("" ::: "memory");  // the compiler does not know that tile loads read what was packed
@@ -86,6 +90,54 @@ inline void multiply(const bf16* a, const bf16* b, float* c, int64_t steps, bool
     _tile_stored(2, c + 512, 64);
     _tile_stored(3, c + 768, 64);
 }
+
+#else
+
+// A core that multiplies tiles must be told so, for as long as it does; AVX-512 needs no telling.
+struct Tiles {
+    Tiles() {}  // a variable of it counts as used
+};
+
+// Eight rows of a block: sixteen sums in registers hide the instruction's latency.
+inline void multiply_rows(const bf16* a, const bf16* b, float* c, int64_t steps, bool first) {
+    constexpr int64_t ROWS = 8;
+    __m512 low[ROWS], high[ROWS];
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < ROWS; ++r) {
+        low[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(c + r * 16);
+        high[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(c + 256 + r * 16);
+    }
+    for (int64_t s = 0; s < steps; ++s, a += 2 * TILE, b += 2 * TILE) {
+#pragma GCC unroll 4
+        for (int64_t pair = 0; pair < STEP / 2; ++pair) {
+            __m512bh left = (__m512bh)_mm512_load_si512(b + pair * 32);
+            __m512bh right = (__m512bh)_mm512_load_si512(b + TILE + pair * 32);
+#pragma GCC unroll 8
+            for (int64_t r = 0; r < ROWS; ++r) {
+                int32_t terms;
+                std::memcpy(&terms, a + r * STEP + 2 * pair, 4);
+                __m512bh both = (__m512bh)_mm512_set1_epi32(terms);
+                low[r] = _mm512_dpbf16_ps(low[r], both, left);
+                high[r] = _mm512_dpbf16_ps(high[r], both, right);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < ROWS; ++r) {
+        _mm512_store_ps(c + r * 16, low[r]);
+        _mm512_store_ps(c + 256 + r * 16, high[r]);
+    }
+}
+
+// Block c (+)= panel a x panel b. `between(s)` is called at every step of 32 terms.
+template <class F>
+inline void multiply(const bf16* a, const bf16* b, float* c, int64_t steps, bool first, F between) {
+    for (int64_t s = 0; s < steps; ++s) between(s);
+    for (int64_t r = 0; r < EDGE; r += 8)
+        multiply_rows(a + r / 16 * TILE + r % 16 * STEP, b, c + r / 16 * 512 + r % 16 * 16, steps, first);
+}
+
+#endif
 
 // Row r of a block, its columns in order: columns 0 to 15 and 16 to 31.
 inline void row_of(const float* block, int64_t r, __m512& low, __m512& high) {
@@ -141,7 +193,7 @@ inline void pack_transposed(const bf16* from, int64_t stride, bf16* to) {
     }
 }
 
-}  // namespace amx
+}  // namespace tiles
 
 #pragma GCC diagnostic pop
 
