@@ -34,8 +34,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from oarlock.ops import gemm_rate
+from oarlock.parallel import DTYPES
 from oarlock.report import machine_facts
-from oarlock.step import DTYPES
 from oarlock.step.measure import batch_flops_per_token
 
 ROOT = Path(__file__).parents[2]

@@ -24,6 +24,7 @@ from oarlock.model import (
     sample_predictions,
 )
 from oarlock.ops import OPERATORS, gemm_rate, serving_form
+from oarlock.parallel import DTYPES
 from oarlock.recipes.fit import fit_to_data
 from oarlock.report import (
     Recorder,
@@ -38,7 +39,7 @@ from oarlock.report import (
     write_samples,
 )
 from oarlock.state import CheckpointWriter, claim_run, newest_checkpoint, open_run, resume, take_snapshot
-from oarlock.step import DTYPES, build_learner, choose_device, evaluate, learning_rate_share, train_step, write_copies
+from oarlock.step import build_learner, choose_device, evaluate, learning_rate_share, train_step
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
         digest = claim_run(run.local, config, dataset.manifest.fingerprint, dataset.folder / "tokenizer")
         learner = build_learner(_first_model(config, run.local).to(device), config.optimizer, config.precision)
         saved = resume(run.local, learner.masters.items(), learner.optimizers)
-        write_copies(learner.model, learner.masters.values())
+        learner.layout.write_copies()
         start = RecorderState.model_validate(saved)
         facts = _facts(config, dataset, learner.model, device, read_facts(run.local), start.step)
         write_facts(run.local, facts)
@@ -124,7 +125,7 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
             last = step == config.steps
             if step % config.evaluation.every == 0 or last:
                 with recorder.pause():
-                    loss, accuracy = evaluate(learner.model, held_out)
+                    loss, accuracy = evaluate(learner.model, held_out, learner.layout)
                     recorder.evaluation(step, loss.item(), accuracy.item())
             if step % config.checkpoint.every == 0 or last or interrupt.requested:
                 saver.save(

@@ -63,8 +63,9 @@ def _data(workers: int) -> tuple[dict[str, Any], RenderableType]:
 
 def _operators(names: tuple[str, ...], precision: str) -> tuple[dict[str, Any], RenderableType]:
     from oarlock.ops.measure import benchmark_cases, measure_case
+    from oarlock.parallel import DTYPES
     from oarlock.report import measuring_progress, operators_table
-    from oarlock.step import DTYPES, choose_device
+    from oarlock.step import choose_device
 
     cases, device = benchmark_cases(names), choose_device("auto")
     rows = []

@@ -3,6 +3,7 @@
 from oarlock.config.base import Frozen
 from oarlock.config.files import describe, differences, read_run_config, refuse_moved, write_run_config
 from oarlock.config.model import ModelConfig, ModelKind
+from oarlock.config.plan import Plan
 from oarlock.config.run import (
     BatchConfig,
     CheckpointConfig,
@@ -22,6 +23,7 @@ __all__ = [
     "ModelConfig",
     "ModelKind",
     "OptimizerConfig",
+    "Plan",
     "RunConfig",
     "ScheduleConfig",
     "describe",

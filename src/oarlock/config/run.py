@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from oarlock.config.base import Frozen
 from oarlock.config.model import ModelConfig
+from oarlock.config.plan import Plan
 
 
 class BatchConfig(Frozen):
@@ -129,6 +130,8 @@ class RunConfig(Frozen):
     """Checkpoints."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Evaluation."""
+    plan: Plan = Plan()
+    """How the work is laid over processes."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "RunConfig":

@@ -28,7 +28,8 @@ def build_model(config: ModelConfig, seed: int = 0) -> MaskedLM:
         model = BUILDERS[config.kind](config, lambda probability: Dropout(probability, next(sites)))
     for module in model.modules():
         for leaf, parameter in list(module.named_parameters(recurse=False)):
-            setattr(module, leaf, nn.Parameter(torch.empty_like(parameter, device="cpu")))
+            memory = torch.empty_like(parameter, device="cpu")
+            setattr(module, leaf, nn.Parameter(memory, parameter.requires_grad))
     initialise(model, seed)
     return model
 

@@ -81,6 +81,8 @@ class MaskedLM(nn.Module):
         super().__init__()
         self.config = config
         self.encoder, self.head, self.pooler = encoder, head, pooler
+        if pooler is not None:
+            pooler.requires_grad_(False)  # no loss reads it
 
     @property
     def output_weight(self) -> Tensor:

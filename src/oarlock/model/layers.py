@@ -55,7 +55,8 @@ class SelfAttention(nn.Module):
         self, config: ModelConfig, *, bias: bool, window: int | None, rotary: RotaryTable | None, dropout: Dropout
     ) -> None:
         super().__init__()
-        self.num_heads, self.window, self.rotary, self.dropout = config.num_heads, window, rotary, dropout
+        self.num_heads, self.head_size = config.num_heads, config.hidden_size // config.num_heads
+        self.window, self.rotary, self.dropout = window, rotary, dropout
         self.form = config.ops.get("attention", "auto")
         self.rotary_form = config.ops.get("rotary", "auto")
         self.qkv = Linear(config, config.hidden_size, 3 * config.hidden_size, bias)
@@ -63,7 +64,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """Attention output before the residual sum, [T, D]."""
-        qkv_T3Hd = self.qkv(x_TD).view(x_TD.shape[0], 3, self.num_heads, -1)
+        qkv_T3Hd = self.qkv(x_TD).unflatten(1, (3, self.num_heads, self.head_size))
         if self.rotary is not None:
             qkv_T3Hd = ops.rotary(qkv_T3Hd, batch.positions_T, self.rotary.cos, self.rotary.sin, self.rotary_form)
         mixed_THd = ops.attention(

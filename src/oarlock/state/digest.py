@@ -6,7 +6,8 @@ import xxhash
 
 from oarlock.config import RunConfig
 
-# Where a run is kept, how often it is looked at, and how its batches are cut: none of it changes what is learned.
+# Where a run is kept, how often it is looked at, how its batches are cut, and what computes them: none of it changes
+# what is learned.
 IRRELEVANT: dict[str, Any] = {
     "data": True,
     "out": True,
@@ -15,6 +16,7 @@ IRRELEVANT: dict[str, Any] = {
     "checkpoint": True,
     "evaluation": True,
     "batch": {"workers", "max_tokens_per_microbatch"},
+    "plan": True,
 }
 
 

@@ -2,12 +2,10 @@
 
 from oarlock.step.device import choose_device
 from oarlock.step.optimizers import build_optimizer, limit_gradients, set_learning_rate
-from oarlock.step.precision import DTYPES, write_copies
 from oarlock.step.schedule import learning_rate_share, num_warmup_steps
 from oarlock.step.step import Evaluation, Learner, StepResult, build_learner, evaluate, train_step
 
 __all__ = [
-    "DTYPES",
     "Evaluation",
     "Learner",
     "StepResult",
@@ -20,5 +18,4 @@ __all__ = [
     "num_warmup_steps",
     "set_learning_rate",
     "train_step",
-    "write_copies",
 ]

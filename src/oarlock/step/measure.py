@@ -20,8 +20,8 @@ from oarlock.batches.pack import add_filler
 from oarlock.config import MaskingConfig, ModelConfig, OptimizerConfig
 from oarlock.model import build_model, flops_per_token
 from oarlock.ops import gemm_rate
+from oarlock.parallel import DTYPES
 from oarlock.step.device import choose_device
-from oarlock.step.precision import DTYPES
 from oarlock.step.step import build_learner, train_step
 
 OUR_OPERATORS = ("oarlock::", "oarlock_reference::")

@@ -1,27 +1,37 @@
 """One optimisation step, and one evaluation."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from oarlock import parallel
 from oarlock.batches import Batch, GlobalBatch
-from oarlock.config import OptimizerConfig
+from oarlock.config import OptimizerConfig, Plan
 from oarlock.model import MaskedLM
+from oarlock.parallel import Groups, Layout
 from oarlock.step.optimizers import build_optimizer, limit_gradients, set_learning_rate
-from oarlock.step.precision import master_weights, write_copies
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A model in training: what computes, the fp32 weights behind it, and what updates them."""
+    """A model in training: what computes, the fp32 weights behind it and where they lie, and what updates them."""
 
     model: MaskedLM
-    masters: dict[str, nn.Parameter]
+    layout: Layout
     optimizers: list[torch.optim.Optimizer]
     clip_norm: float | None
+
+    @property
+    def masters(self) -> dict[str, nn.Parameter]:
+        """What the optimizers act on, by name."""
+        return self.layout.masters
+
+
+ALONE = Plan(replicate=1)
 
 
 class StepResult(NamedTuple):
@@ -42,10 +52,16 @@ class Evaluation(NamedTuple):
     """Share of the targets whose likeliest id is right, 0-d."""
 
 
-def build_learner(model: MaskedLM, config: OptimizerConfig, precision: str) -> Learner:
-    """A model, on its device and in fp32, made ready to train; `precision` is `bf16` or `fp32`."""
-    masters = master_weights(model, precision)
-    return Learner(model.train(), masters, build_optimizer(masters.items(), config), config.clip_norm)
+def build_learner(
+    model: MaskedLM, config: OptimizerConfig, precision: str, plan: Plan | None = None, groups: Groups | None = None
+) -> Learner:
+    """A model, on its device and in fp32, made ready to train; `precision` is `bf16` or `fp32`.
+
+    With a resolved plan and its groups this process trains its part of it; all of them must build theirs.
+    """
+    layers = list(model.encoder.layers)
+    layout = parallel.apply(plan or ALONE, groups or Groups.alone(), model.train(), layers, precision)
+    return Learner(model, layout, build_optimizer(layout.masters.items(), config, layout.shapes), config.clip_norm)
 
 
 def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float) -> StepResult:
@@ -64,32 +80,39 @@ def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float)
     loss = torch.zeros((), device=device)
     if batch.num_targets == 0:
         return StepResult(loss, torch.zeros((), device=device))
-    for microbatch in batch.microbatches:
-        if microbatch.num_tokens:
+    layout = learner.layout
+    with layout.awake():
+        for number, microbatch in enumerate(batch.microbatches, start=1):
+            layout.expect_gradients(last=number == len(batch.microbatches))
             partial_loss = learner.model(microbatch)
             partial_loss.backward()
             loss += partial_loss.detach()
-    grad_norm = limit_gradients(learner.optimizers, learner.clip_norm)
+    layout.finish_gradients()
+    grad_norm = limit_gradients(learner.optimizers, learner.clip_norm, layout.norm)
     set_learning_rate(learner.optimizers, learning_rate_share)
     for optimizer in learner.optimizers:
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    learner.model.zero_grad(set_to_none=True)
-    write_copies(learner.model, learner.masters.values())
-    return StepResult(loss, grad_norm)
+    layout.write_copies()
+    return StepResult(layout.total(loss), grad_norm)
 
 
 @torch.no_grad()
-def evaluate(model: MaskedLM, batches: Iterable[Batch]) -> Evaluation:
-    """Loss and accuracy over all targets of `batches`, without dropout."""
+def evaluate(model: MaskedLM, batches: Iterable[Batch], layout: Layout | None = None) -> Evaluation:
+    """Loss and accuracy over all targets of `batches`, without dropout.
+
+    With a layout each of its processes brings batches of its own, as many as the others, and all get the same result.
+    """
     device = model.output_weight.device
-    loss, hits, num_targets = torch.zeros((), device=device), torch.zeros((), device=device), 0
+    loss, hits, num_targets = torch.zeros((), device=device), torch.zeros((), device=device), 1
     was_training = model.training
     model.eval()
-    for batch in batches:
-        batch_loss, batch_hits = model.loss_and_hits(batch.to(device))
-        loss += batch_loss
-        hits += batch_hits
-        num_targets += batch.target_ids_M.numel()
+    with layout.awake() if layout else nullcontext():
+        for batch in batches:
+            batch_loss, batch_hits = model.loss_and_hits(batch.to(device))
+            loss += batch_loss
+            hits += batch_hits
+            num_targets = max(1, batch.num_targets)
     model.train(was_training)
-    return Evaluation(loss / max(1, num_targets), hits / max(1, num_targets))
+    if layout:
+        loss, hits = layout.total(torch.stack((loss, hits))).unbind()
+    return Evaluation(loss / num_targets, hits / num_targets)

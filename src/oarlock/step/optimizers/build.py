@@ -1,7 +1,7 @@
 """From the configuration to optimizers: which parameter gets which update."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,11 +15,16 @@ from oarlock.step.optimizers.stable_adamw import StableAdamW
 IN_A_LAYER = re.compile(r"\.\d+\.")  # `encoder.layers.3.mlp.up.weight`: only layers are numbered
 
 
-def build_optimizer(named_parameters: Iterable[tuple[str, Tensor]], config: OptimizerConfig) -> list[Optimizer]:
+def build_optimizer(
+    named_parameters: Iterable[tuple[str, Tensor]],
+    config: OptimizerConfig,
+    shapes: Mapping[str, torch.Size] | None = None,
+) -> list[Optimizer]:
     """The optimizers that together update every parameter that requires a gradient: two for Muon, else one.
 
     Biases and norm weights, that is parameters of fewer than two dimensions, have no weight decay. Each group starts at
     its peak learning rate and remembers it for `set_learning_rate`. Give fp32 parameters: they are what is updated.
+    `shapes` are those of the whole parameters, where what is to be updated is a flat part of some.
 
     Raises ValueError when Muon is asked for and no parameter is a matrix of a layer.
     """
@@ -32,10 +37,10 @@ def build_optimizer(named_parameters: Iterable[tuple[str, Tensor]], config: Opti
                 "parameters; choose optimizer.name adamw"
             )
         rest = {name: p for name, p in parameters.items() if name not in matrices}
-        optimizers = [_muon(list(matrices.values()), config), _adamw(list(rest.values()), config)]
+        optimizers = [_muon(list(matrices.values()), config), _adamw(_split(rest, config, shapes), config)]
     else:
         build = {"adamw": _adamw, "stableadamw": _stable_adamw, "lamb": _lamb}[config.name]
-        optimizers = [build(list(parameters.values()), config)]
+        optimizers = [build(_split(parameters, config, shapes), config)]
     for group in _groups(optimizers):
         group["peak_learning_rate"] = group["lr"]
     return optimizers
@@ -51,11 +56,16 @@ def _groups(optimizers: Iterable[Optimizer]) -> list[dict[str, Any]]:
     return [group for optimizer in optimizers for group in optimizer.param_groups]
 
 
-def _split(parameters: list[Tensor], config: OptimizerConfig) -> list[dict[str, Any]]:
-    """Two groups: with weight decay, and the biases and norms without."""
+def _split(
+    parameters: Mapping[str, Tensor], config: OptimizerConfig, shapes: Mapping[str, torch.Size] | None
+) -> list[dict[str, Any]]:
+    """Two groups: matrices, and the biases and norms, which have no weight decay."""
+    shapes = shapes or {name: p.shape for name, p in parameters.items()}
+    matrices = [p for name, p in parameters.items() if len(shapes[name]) >= 2]
+    vectors = [p for name, p in parameters.items() if len(shapes[name]) < 2]
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0, **({"trust": False} if config.name == "lamb" else {})},
     ]
     return [group for group in groups if group["params"]]
 
@@ -69,18 +79,15 @@ def _adam_options(config: OptimizerConfig) -> dict[str, Any]:
     }
 
 
-def _adamw(parameters: list[Tensor], config: OptimizerConfig) -> Optimizer:
-    return torch.optim.AdamW(_split(parameters, config), fused=True, **_adam_options(config))
+def _adamw(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
+    return torch.optim.AdamW(groups, fused=True, **_adam_options(config))
 
 
-def _stable_adamw(parameters: list[Tensor], config: OptimizerConfig) -> Optimizer:
-    return StableAdamW(_split(parameters, config), **_adam_options(config))
+def _stable_adamw(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
+    return StableAdamW(groups, **_adam_options(config))
 
 
-def _lamb(parameters: list[Tensor], config: OptimizerConfig) -> Optimizer:
-    groups = _split(parameters, config)
-    for group in groups:
-        group["trust"] = group["params"][0].ndim >= 2
+def _lamb(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
     return Lamb(groups, **_adam_options(config))
 
 

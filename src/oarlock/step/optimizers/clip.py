@@ -1,6 +1,6 @@
 """Clipping by the global gradient norm, and what becomes of a step whose gradients are not finite."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -10,7 +10,9 @@ from oarlock.ops import gradient_norm
 
 
 @torch.no_grad()
-def limit_gradients(optimizers: Iterable[Optimizer], max_norm: float | None) -> Tensor:
+def limit_gradients(
+    optimizers: Iterable[Optimizer], max_norm: float | None, over_all: Callable[[Tensor], Tensor] = lambda norm: norm
+) -> Tensor:
     """Have the next step of the optimizers divide all gradients by max(1, norm / max_norm), where `norm` is their
     global Euclidean norm; with `max_norm` None they stay as they are. Returns the norm, a 0-d tensor on their device.
 
@@ -19,11 +21,12 @@ def limit_gradients(optimizers: Iterable[Optimizer], max_norm: float | None) -> 
     and divide while they read. Other optimizers find their gradients divided already, and those of a step that is not
     finite set to zero: their momentum moves on.
 
-    Parameters without a gradient do not count; at least one must have one.
+    Where the parameters are shared out among processes, `over_all` makes the norm over all of them of that over this
+    process's. Parameters without a gradient do not count; at least one must have one.
     """
     optimizers = list(optimizers)
     gradients = [_gradients(optimizer) for optimizer in optimizers]
-    norm = gradient_norm([gradient for some in gradients for gradient in some])
+    norm = over_all(gradient_norm([gradient for some in gradients for gradient in some]))
     found_inf = (~norm.isfinite()).to(norm.dtype)
     grad_scale = torch.ones_like(norm) if max_norm is None else (norm / max_norm).clamp(min=1.0)
     for optimizer, some in zip(optimizers, gradients, strict=True):

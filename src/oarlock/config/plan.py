@@ -1,0 +1,35 @@
+"""How the work of a run is laid over processes."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from oarlock.config.base import Frozen
+
+
+class Plan(Frozen):
+    """How many processes share a run, and what each of them holds. What is learned does not depend on it."""
+
+    replicate: int | None = Field(default=None, ge=1)
+    """Groups that each hold the whole state and train on their own sequences; by default as many as the processes
+    allow."""
+    shard: int = Field(default=1, ge=1)
+    """Processes of a group, which share its state out among them and train on their own sequences too."""
+    shard_stage: Literal[0, 1, 2, 3] = 2
+    """What a group shares out: 0 nothing, 1 the optimizer's state and the master weights, 2 gradients too, 3 weights
+    too."""
+
+    def resolved(self, world_size: int) -> "Plan":
+        """The plan with its number of replicas, for so many processes.
+
+        Raises ValueError where it does not fit them.
+        """
+        replicate, left = divmod(world_size, self.shard)
+        if left or self.replicate not in (None, replicate):
+            wanted = f"{self.replicate * self.shard}" if self.replicate else f"a multiple of {self.shard}"
+            factors = f"replicate {self.replicate} x shard {self.shard}" if self.replicate else f"shard {self.shard}"
+            raise ValueError(
+                f"plan: {factors} needs {wanted} processes, but {world_size} run; change the plan, or how many run "
+                "(oarlock launch --nproc)"
+            )
+        return self.model_copy(update={"replicate": replicate})

@@ -1,0 +1,134 @@
+"""The processes of a run, and the groups that a plan makes of them."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+
+from oarlock.config import Plan
+
+# Their names from torch 2.13 on, and before.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+PATIENCE = timedelta(minutes=10)
+
+
+class Place(NamedTuple):
+    """Which process this is, as `torchrun` tells it."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+
+
+def place() -> Place:
+    """From the environment; alone where there is nothing in it."""
+    rank, size, local = (int(os.environ.get(name, default)) for name, default in _VARIABLES.items())
+    return Place(rank, size, local)
+
+
+_VARIABLES = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Processes that exchange tensors, and the bytes that this one has sent to the others.
+
+    Sums come out the same, bit for bit, on every process.
+    """
+
+    rank: int = 0
+    size: int = 1
+    handle: dist.ProcessGroup | None = None
+    sent: Counter[str] = field(default_factory=Counter)
+    """By collective: `all_gather`, `reduce_scatter`, `all_reduce`."""
+
+    def all_gather(self, whole: Tensor, share: Tensor) -> Callable[[], None]:
+        """Begin to fill `whole` [size * n] with everybody's `share` [n]; call what comes back to wait for it."""
+        if self.size == 1:
+            if share.data_ptr() != whole.data_ptr():
+                whole.copy_(share)
+            return _nothing
+        self.sent["all_gather"] += share.nbytes * (self.size - 1)
+        # As bits: gloo does not know every type.
+        bits = torch.int16 if whole.element_size() == 2 else torch.int32
+        work = _all_gather(whole.view(bits), share.view(bits), group=self.handle, async_op=True)
+        return partial(_wait, work)
+
+    def reduce_scatter(self, whole: Tensor) -> Callable[[], Tensor]:
+        """Begin to add up everybody's `whole` [size * n]; what comes back returns this process's n of the sums."""
+        if self.size == 1:
+            return lambda: whole
+        rows = whole.view(self.size, -1)
+        self.sent["reduce_scatter"] += rows[0].nbytes * (self.size - 1)
+        if dist.get_backend(self.handle) == "nccl":
+            total = torch.empty_like(rows[0])
+            work = _reduce_scatter(total, whole, group=self.handle, async_op=True)
+            return partial(_after, work, lambda: total)
+        # gloo's own moves twice as much.
+        parts = torch.empty_like(rows)
+        work = dist.all_to_all_single(parts, rows, group=self.handle, async_op=True)
+        return partial(_after, work, lambda: parts.sum(dim=0))
+
+    def all_reduce(self, values: Tensor) -> Callable[[], None]:
+        """Begin to add up everybody's `values` in place; call what comes back to wait for them."""
+        if self.size == 1:
+            return _nothing
+        self.sent["all_reduce"] += 2 * values.nbytes * (self.size - 1) // self.size
+        work = dist.all_reduce(values, group=self.handle, async_op=True)
+        return partial(_wait, work)
+
+
+class Groups(NamedTuple):
+    """The groups of a plan that this process is in."""
+
+    replicate: Group
+    """Processes that hold the same as this one."""
+    shard: Group
+    """Processes that share one state out among them."""
+    data: Group
+    """All that train on sequences of their own: the two above together."""
+
+    @classmethod
+    def alone(cls) -> "Groups":
+        """Of a process that has no others."""
+        return cls(Group(), Group(), Group())
+
+
+def connect(plan: Plan, device: torch.device) -> Groups:
+    """Meet the other processes of a resolved plan; all must call it. Alone, there is nobody to meet."""
+    assert plan.replicate is not None
+    if place().world_size == 1:
+        return Groups.alone()
+    if not dist.is_initialized():
+        dist.init_process_group(BACKENDS[device.type], timeout=PATIENCE)
+    mesh = init_device_mesh(device.type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
+    replicate, shard = (
+        Group(mesh.get_local_rank(axis), mesh.size(number), mesh.get_group(axis))
+        for number, axis in enumerate(("replicate", "shard"))
+    )
+    return Groups(replicate, shard, Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _wait(work: dist.Work | None) -> None:
+    assert work is not None
+    work.wait()
+
+
+def _after(work: dist.Work | None, result: Callable[[], Tensor]) -> Tensor:
+    _wait(work)
+    return result()

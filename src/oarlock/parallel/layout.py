@@ -1,0 +1,43 @@
+"""What a step needs to know of how a model's state lies over processes."""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class Layout(ABC):
+    """A model's master weights and where they are: the training step is the same for all of them."""
+
+    masters: dict[str, nn.Parameter]
+    """The fp32 weights that this process's optimizer acts on, by the plain model's parameter names."""
+
+    shapes: dict[str, torch.Size]
+    """Of each master's whole parameter, by name; a master that is a part of it is flat."""
+
+    @abstractmethod
+    def awake(self) -> AbstractContextManager[None]:
+        """Within it the model may be called."""
+
+    @abstractmethod
+    def expect_gradients(self, last: bool) -> None:
+        """Call it before the forward pass of each micro-batch whose gradient counts; `last` of the step."""
+
+    @abstractmethod
+    def finish_gradients(self) -> None:
+        """Return when the masters have the gradient of the global batch, after the last backward pass."""
+
+    @abstractmethod
+    def write_copies(self) -> None:
+        """Begin to bring the weights that compute up to date with the masters, and forget gradients."""
+
+    @abstractmethod
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of everybody's `values`, which come from each one's own sequences."""
+
+    @abstractmethod
+    def norm(self, norm: Tensor) -> Tensor:
+        """The Euclidean norm over all masters, from that over this process's."""
