@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from oarlock.batches import evaluation_batches, training_batches
 from oarlock.config import BatchConfig, MaskingConfig, ModelConfig, OptimizerConfig, Plan
 from oarlock.model import build_model
-from oarlock.parallel import Sharded, connect, place
+from oarlock.parallel import connect, place
 from oarlock.step import build_learner, evaluate, train_step
 from oarlock.testing.datasets import toy_dataset
 
@@ -29,7 +29,9 @@ class Run(NamedTuple):
     """Bytes by collective, in the steps."""
 
 
-def train(kind: str, optimizer: str, plan: Plan, precision: str = "fp32", sequences: int = 21, max_tokens: int = 128) -> Run:
+def train(
+    kind: str, optimizer: str, plan: Plan, precision: str = "fp32", sequences: int = 21, max_tokens: int = 128
+) -> Run:
     """20 steps of a small model with dropout and several micro-batches a step, whose number of sequences is odd."""
     dataset = toy_dataset(400)
     config = ModelConfig(
@@ -40,9 +42,7 @@ def train(kind: str, optimizer: str, plan: Plan, precision: str = "fp32", sequen
     groups = connect(plan, CPU)
     batch = BatchConfig(sequences=sequences, max_tokens_per_microbatch=max_tokens)
     mine = {"rank": groups.data.rank, "world_size": groups.data.size}
-    learner = build_learner(
-        build_model(config, seed=3), OptimizerConfig(name=optimizer), precision, plan, groups
-    )
+    learner = build_learner(build_model(config, seed=3), OptimizerConfig(name=optimizer), precision, plan, groups)
     batches = training_batches(dataset, batch, MaskingConfig(), seed=1, first_step=1, last_step=STEPS, **mine)
     for group in groups:
         group.sent.clear()
@@ -52,13 +52,11 @@ def train(kind: str, optimizer: str, plan: Plan, precision: str = "fp32", sequen
         dataset, MaskingConfig(), seed=1, max_tokens_per_microbatch=max_tokens, max_sequences=None, **mine
     )
     loss, accuracy = evaluate(learner.model, held_out, learner.layout)
-    layout = learner.layout
-    starts = {name: s.start for name, s in layout.segments.items()} if isinstance(layout, Sharded) else {}
     return Run(
         [result.loss.item() for result in results],
         [result.grad_norm.item() for result in results],
         (loss.item(), accuracy.item()),
-        {name: (starts.get(name, 0), master.detach().flatten().numpy().copy()) for name, master in layout.masters.items()},
+        {n: (learner.layout.starts.get(n, 0), w.detach().flatten().numpy().copy()) for n, w in learner.masters.items()},
         dict(sent),
     )
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from torch import nn
 
 from oarlock.config import Plan
-from oarlock.parallel.groups import Groups, Place, connect, place
-from oarlock.parallel.layout import DTYPES, Layout
+from oarlock.parallel.groups import Groups, Place, connect, disconnect, place
+from oarlock.parallel.layout import DTYPES, Layout, Part
 from oarlock.parallel.local import Local
 from oarlock.parallel.sharded import Sharded
 
-__all__ = ["DTYPES", "Groups", "Layout", "Local", "Place", "Sharded", "apply", "connect", "place"]
+__all__ = ["DTYPES", "Groups", "Layout", "Local", "Part", "Place", "Sharded", "apply", "connect", "disconnect", "place"]
 
 
 def apply(plan: Plan, groups: Groups, model: nn.Module, layers: Sequence[nn.Module], precision: str) -> Layout:

@@ -19,7 +19,7 @@ from oarlock.config import Plan
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 PATIENCE = timedelta(minutes=10)
 
 
@@ -71,7 +71,7 @@ class Group:
             return lambda: whole
         rows = whole.view(self.size, -1)
         self.sent["reduce_scatter"] += rows[0].nbytes * (self.size - 1)
-        if dist.get_backend(self.handle) == "nccl":
+        if whole.is_cuda:
             total = torch.empty_like(rows[0])
             work = _reduce_scatter(total, whole, group=self.handle, async_op=True)
             return partial(_after, work, lambda: total)
@@ -99,6 +99,20 @@ class Groups(NamedTuple):
     data: Group
     """All that train on sequences of their own: the two above together."""
 
+    def sum(self, number: float) -> float:
+        """The sum of everybody's number; they wait for each other, and for no device."""
+        total = torch.tensor(number, dtype=torch.float64)
+        self.data.all_reduce(total)()
+        return total.item()
+
+    def anybody(self, flag: bool) -> bool:
+        """Whether any of them says so."""
+        return self.sum(flag) > 0
+
+    def wait(self) -> None:
+        """Return when all have come here."""
+        self.sum(0)
+
     @classmethod
     def alone(cls) -> "Groups":
         """Of a process that has no others."""
@@ -118,6 +132,12 @@ def connect(plan: Plan, device: torch.device) -> Groups:
         for number, axis in enumerate(("replicate", "shard"))
     )
     return Groups(replicate, shard, Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD))
+
+
+def disconnect() -> None:
+    """Leave the other processes."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _nothing() -> None:

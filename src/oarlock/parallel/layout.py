@@ -2,11 +2,21 @@
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class Part(NamedTuple):
+    """One of the parts that together are a whole state."""
+
+    number: int = 0
+    of: int = 1
+    kept: bool = True
+    """Whether this process is the one that keeps it: replicas hold the same."""
 
 
 class Layout(ABC):
@@ -16,7 +26,11 @@ class Layout(ABC):
     """The fp32 weights that this process's optimizer acts on, by the plain model's parameter names."""
 
     shapes: dict[str, torch.Size]
-    """Of each master's whole parameter, by name; a master that is a part of it is flat."""
+    """Of all of the model's parameters, by name. A master that is only a part of its parameter is flat."""
+    starts: dict[str, int]
+    """Of the masters that are parts of their parameters: the first element, of the flattened parameter."""
+    part: Part
+    """Which part of the state this process's masters are."""
 
     @abstractmethod
     def awake(self) -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from oarlock.parallel.layout import DTYPES, Layout
+from oarlock.parallel.layout import DTYPES, Layout, Part
 
 
 class Local(Layout):
@@ -32,6 +32,7 @@ class Local(Layout):
                     parameter.grad_dtype = torch.float32
                     parameter.register_post_accumulate_grad_hook(partial(_hand_over_gradient, self.masters[name]))
         self.shapes = {name: master.shape for name, master in self.masters.items()}
+        self.starts, self.part = {}, Part()
 
     @contextmanager
     def awake(self) -> Iterator[None]:

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from oarlock.config import Plan
 from oarlock.parallel.groups import Group, Groups
-from oarlock.parallel.layout import DTYPES, Layout
-from oarlock.parallel.unit import Segment, Unit
+from oarlock.parallel.layout import DTYPES, Layout, Part
+from oarlock.parallel.unit import Unit
 
 
 class Sharded(Layout):
@@ -40,29 +40,29 @@ class Sharded(Layout):
         self._stage = plan.shard_stage
         shard, self._replicas = (groups.shard, groups.replicate) if self._stage else (Group(), groups.data)
         in_layers = {id(parameter) for layer in layers for parameter in layer.parameters()}
-        unit = partial(Unit, group=shard, dtype=DTYPES[precision], frees=self._stage == 3)
+        build = partial(Unit, group=shard, dtype=DTYPES[precision], frees=self._stage == 3)
         self._shard = shard
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._rest = unit([(names[id(p)], p) for p in model.parameters() if id(p) not in in_layers])
-        self._layers = [unit([(names[id(p)], p) for p in layer.parameters()]) for layer in layers]
+        self._rest = build([(names[id(p)], p) for p in model.parameters() if id(p) not in in_layers])
+        self._layers = [build([(names[id(p)], p) for p in layer.parameters()]) for layer in layers]
         self._order = [*reversed(self._layers), self._rest]  # in which gradients are complete
         self._missing: dict[Unit, int] = {}
         self._next = 0
         self._last = False
         self._arriving: list[tuple[Unit, Callable[[], Tensor]]] = []
         self._giving: list[Callable[[], None]] = []
-        for unit_ in self._order:
-            for parameter in unit_.parameters:
+        for unit in self._order:
+            for parameter in unit.parameters:
                 if parameter.requires_grad:
-                    parameter.register_post_accumulate_grad_hook(partial(self._one_gradient, unit_))
+                    parameter.register_post_accumulate_grad_hook(partial(self._one_gradient, unit))
         for number, layer in enumerate(layers):
             layer.register_forward_pre_hook(partial(self._before_layer, number))
             layer.register_forward_hook(partial(self._after_layer, number))
-        self.segments: dict[str, Segment] = {}
-        for unit_ in (self._rest, *self._layers):
-            self.segments |= unit_.segments
-        self.masters = {name: segment.weights for name, segment in self.segments.items()}
-        self.shapes = {name: segment.shape for name, segment in self.segments.items()}
+        segments = {name: segment for unit in self._order for name, segment in unit.segments.items()}
+        self.shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        self.masters = {name: segments[name].weights for name in self.shapes if name in segments}
+        self.starts = {n: s.start for n, s in segments.items() if s.weights.numel() < self.shapes[n].numel()}
+        self.part = Part(shard.rank, shard.size, self._replicas.rank == 0)
 
     @contextmanager
     def awake(self) -> Iterator[None]:

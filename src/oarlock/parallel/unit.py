@@ -21,8 +21,6 @@ class Segment(NamedTuple):
     """fp32; flat, unless it is all of it."""
     start: int
     """Of its first element in the flattened parameter."""
-    shape: torch.Size
-    """Of the parameter."""
 
 
 class Unit:
@@ -56,7 +54,7 @@ class Unit:
                 if len(weights) == parameter.numel():
                     weights = weights.view(parameter.shape)
                 weights = nn.Parameter(weights, parameter.requires_grad)
-                self.segments[name] = Segment(weights, first - start, parameter.shape)
+                self.segments[name] = Segment(weights, first - start)
         self._begin = begin
         self._gradient: Tensor | None = None
         self._arrives: Callable[[], None] | None = None

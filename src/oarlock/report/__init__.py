@@ -7,11 +7,13 @@ from oarlock.report.html import write_report
 from oarlock.report.machine import machine_facts
 from oarlock.report.measured import loader_table, operators_table, training_table
 from oarlock.report.metrics import EvaluationRow, MetricsFile, TrainingRow, read_metrics, truncate_after
+from oarlock.report.outset import outlook, run_facts
 from oarlock.report.progress import TrainingProgress, measuring_progress, prepare_progress
-from oarlock.report.recorder import Recorder, RecorderState
+from oarlock.report.recorder import Bystander, Recorder, RecorderState
 from oarlock.report.terminal import data_report_table
 
 __all__ = [
+    "Bystander",
     "EvaluationRow",
     "Guess",
     "MetricsFile",
@@ -29,9 +31,11 @@ __all__ = [
     "machine_facts",
     "measuring_progress",
     "operators_table",
+    "outlook",
     "prepare_progress",
     "read_facts",
     "read_metrics",
+    "run_facts",
     "training_table",
     "truncate_after",
     "write_facts",

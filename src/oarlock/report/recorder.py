@@ -44,6 +44,36 @@ class RecorderState(Frozen):
     window_seconds: float = 0.0
 
 
+class Bystander:
+    """A recorder of a process beside which another one records: it takes everything, and does nothing."""
+
+    def record(self, record: StepRecord) -> None:
+        """Take a step."""
+
+    def evaluation(self, step: int, loss: float, accuracy: float) -> None:
+        """Take an evaluation."""
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Time passes."""
+        yield
+
+    def state(self) -> RecorderState:
+        """There is none."""
+        return RecorderState()
+
+    def say(self, message: str) -> None:
+        """Be quiet."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
 class Recorder:
     """Takes every step of a run, reads its values when they can be had without waiting, and reports them.
 

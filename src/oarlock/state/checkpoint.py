@@ -6,6 +6,8 @@ RUN/checkpoints/step-00000500/
     state.json              `StateFile`
     checksums.json          `Checksums` of the three above
     COMPLETE                checksum of checksums.json; written last
+
+Where several processes hold the state, the first two are files of parts (`parts.py`).
 """
 
 import re
@@ -19,8 +21,10 @@ import torch
 from pydantic import ValidationError
 
 from oarlock.config import Frozen
-from oarlock.state.files import checksum, read_tensors, remove, sync, write_bytes, write_tensors
+from oarlock.parallel import Part
+from oarlock.state.files import checksum, remove, sync, write_bytes, write_tensors
 from oarlock.state.optimizers import OptimizerState
+from oarlock.state.parts import await_completion, await_parts, metadata_of, part_name, read_parts, tell_failure
 from oarlock.state.snapshot import Snapshot
 
 FORMAT = 1
@@ -32,7 +36,6 @@ MODEL, OPTIMIZER, STATE, CHECKSUMS, COMPLETE = (
     "checksums.json",
     "COMPLETE",
 )
-PROTECTED = (MODEL, OPTIMIZER, STATE)
 NAME = re.compile(r"step-(\d{8,})")
 PARTIAL = ".partial-"
 
@@ -66,6 +69,8 @@ class Checksum(Frozen):
 class Checksums(Frozen):
     """`checksums.json`."""
 
+    parts: int = 1
+    """In how many the state was written."""
     files: dict[str, Checksum]
 
 
@@ -103,21 +108,33 @@ def write_checkpoint(run: Path, snapshot: Snapshot) -> Path:
     target = checkpoint_path(run, snapshot.step)
     if _is_there(target, snapshot):
         return target
-    partial = target.with_name(PARTIAL + target.name)
-    shutil.rmtree(partial, ignore_errors=True)
+    part, partial = snapshot.part, target.with_name(PARTIAL + target.name)
+    if part.of == 1:
+        shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
-        write_tensors(partial / MODEL, snapshot.weights)
-        state = {f"{name}.{key}": tensor for name, of in snapshot.optimizer.items() for key, tensor in of.items()}
-        write_tensors(partial / OPTIMIZER, state)
+        partial.mkdir(parents=True, exist_ok=part.of > 1)
+        files = _write_part(partial, snapshot)
+        if part.number > 0:
+            write_bytes(partial / part_name(CHECKSUMS, part), Checksums(files=files).model_dump_json().encode())
+            await_completion(partial, target / COMPLETE)
+            return target
+        others = [partial / part_name(CHECKSUMS, Part(number, part.of)) for number in range(1, part.of)]
+        await_parts(others)
+        for path in others:
+            files |= _parse(Checksums, path).files
+            path.unlink()
         write_bytes(partial / STATE, _state_file(snapshot).model_dump_json(indent=1).encode())
-        write_bytes(partial / CHECKSUMS, _checksums(partial).model_dump_json(indent=1).encode())
+        checksums = Checksums(parts=part.of, files=files | {STATE: _checksum(partial / STATE)})
+        write_bytes(partial / CHECKSUMS, checksums.model_dump_json(indent=1).encode())
         if target.exists():
             remove(target, COMPLETE)
         partial.rename(target)
         sync(target.parent)
         write_bytes(target / COMPLETE, checksum(target / CHECKSUMS).encode())
     except BaseException:
+        if part.number > 0:
+            tell_failure(partial, part)
+            raise
         shutil.rmtree(partial, ignore_errors=True)
         if not (target / COMPLETE).is_file():
             shutil.rmtree(target, ignore_errors=True)
@@ -132,13 +149,14 @@ def read_checkpoint(path: Path) -> Snapshot:
     """
     verify(path)
     state = _read_state(path)
+    models, optimizers = ([path / name for name in names] for names in _tensor_files(path))
     optimizer: OptimizerState = {}
-    for name, tensor in read_tensors(path / OPTIMIZER).items():
+    for name, tensor in read_parts(optimizers, lambda name: name.rpartition(".")[0]).items():
         parameter, _, key = name.rpartition(".")
         optimizer.setdefault(parameter, {})[key] = tensor
     return Snapshot(
         step=state.step,
-        weights=read_tensors(path / MODEL),
+        weights=read_parts(models, lambda name: name),
         optimizer=optimizer,
         progress=state.progress,
         seed=state.seed,
@@ -178,13 +196,14 @@ def newest_digest(run: Path) -> str | None:
 
 def verify(path: Path) -> None:
     """Raise ValueError that names the first file of the checkpoint `path` that is missing, truncated or changed."""
-    for name in (*PROTECTED, CHECKSUMS, COMPLETE):
-        if not (path / name).is_file():
-            raise ValueError(f"{path / name} is missing, so this is no complete checkpoint")
+    for name in (CHECKSUMS, COMPLETE):
+        _demand(path / name)
     if checksum(path / CHECKSUMS).encode() != (path / COMPLETE).read_bytes():
         raise ValueError(f"{path / CHECKSUMS} does not match {path / COMPLETE}: one of the two is damaged")
     files = _parse(Checksums, path / CHECKSUMS).files
-    for name in PROTECTED:
+    models, optimizers = _tensor_files(path)
+    for name in (*models, *optimizers, STATE):
+        _demand(path / name)
         if name not in files:
             raise ValueError(f"{path / CHECKSUMS} does not list {name}")
         expected = files[name]
@@ -217,9 +236,30 @@ def _state_file(snapshot: Snapshot) -> StateFile:
     )
 
 
-def _checksums(folder: Path) -> Checksums:
-    files = {name: folder / name for name in PROTECTED}
-    return Checksums(files={n: Checksum(size=f.stat().st_size, xxh3_128=checksum(f)) for n, f in files.items()})
+def _write_part(folder: Path, snapshot: Snapshot) -> dict[str, Checksum]:
+    """Write what the process holds; returns its files' checksums."""
+    metadata = metadata_of(snapshot.starts, snapshot.shapes) if snapshot.part.of > 1 else None
+    model, optimizer = (folder / part_name(name, snapshot.part) for name in (MODEL, OPTIMIZER))
+    write_tensors(model, snapshot.weights, metadata)
+    state = {f"{name}.{key}": tensor for name, of in snapshot.optimizer.items() for key, tensor in of.items()}
+    write_tensors(optimizer, state, metadata)
+    return {path.name: _checksum(path) for path in (model, optimizer)}
+
+
+def _checksum(path: Path) -> Checksum:
+    return Checksum(size=path.stat().st_size, xxh3_128=checksum(path))
+
+
+def _tensor_files(path: Path) -> tuple[list[str], list[str]]:
+    """Names of the files of weights and of optimizer state, of all parts."""
+    parts = _parse(Checksums, path / CHECKSUMS).parts
+    models, optimizers = ([part_name(name, Part(i, parts)) for i in range(parts)] for name in (MODEL, OPTIMIZER))
+    return models, optimizers
+
+
+def _demand(path: Path) -> None:
+    if not path.is_file():
+        raise ValueError(f"{path} is missing, so this is no complete checkpoint")
 
 
 def _is_there(target: Path, snapshot: Snapshot) -> bool:

@@ -24,10 +24,10 @@ def write_bytes(path: Path, content: bytes) -> None:
     sync(path.parent)
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write contiguous host tensors as safetensors and force them to the disk. Raises OSError where that fails."""
     try:
-        save_file(tensors, path)
+        save_file(tensors, path, metadata)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         if number is None:

@@ -45,8 +45,9 @@ class RunFolder:
 
 
 @contextmanager
-def open_run(out: str) -> Iterator[RunFolder]:
-    """Open the run folder `out`, a path or a URL, for this process alone on this machine.
+def open_run(out: str, first: bool = True) -> Iterator[RunFolder]:
+    """Open the run folder `out`, a path or a URL, for this process alone on this machine; or, where it is not the
+    `first` of its run, beside that one.
 
     Raises ValueError where another process of this machine holds it, or where a URL's protocol is unknown. Two machines
     that train into one URL are not noticed.
@@ -55,6 +56,9 @@ def open_run(out: str) -> Iterator[RunFolder]:
         folder = RunFolder(fetch(out), None)
     else:
         folder = RunFolder(_mirror(out), out.rstrip("/"))
+    if not first:
+        yield RunFolder(folder.local, None)
+        return
     with lock_run(folder.local):
         if folder.url is not None:
             _bring(folder.url, folder.local)

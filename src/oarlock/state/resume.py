@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from oarlock.config import RunConfig, differences, read_run_config, write_run_config
+from oarlock.parallel import Layout
 from oarlock.state.checkpoint import load_newest, newest_digest
 from oarlock.state.digest import IRRELEVANT, trajectory_digest
 from oarlock.state.lock import LOCK
-from oarlock.state.snapshot import restore
+from oarlock.state.snapshot import cut, restore
 
 CONFIG = "config.yaml"
 PARTIAL = "config.yaml.partial"
@@ -50,16 +51,21 @@ def claim_run(run: Path, config: RunConfig, data_fingerprint: str, tokenizer: Pa
 
 
 def resume(
-    run: Path, named_parameters: Iterable[tuple[str, Tensor]], optimizers: Iterable[Optimizer]
+    run: Path,
+    named_parameters: Iterable[tuple[str, Tensor]],
+    optimizers: Iterable[Optimizer],
+    layout: Layout | None = None,
 ) -> dict[str, float]:
     """Restore the newest complete checkpoint of the run folder `run` and return its totals; nothing where it has none.
+
+    It may have been saved under any plan. With a layout, `named_parameters` are its masters.
 
     Raises ValueError where the checkpoint does not fit the model.
     """
     snapshot = load_newest(run)
     if snapshot is None:
         return {}
-    restore(snapshot, named_parameters, optimizers)
+    restore(cut(snapshot, layout) if layout else snapshot, named_parameters, optimizers)
     return snapshot.progress
 
 

@@ -1,14 +1,17 @@
 """The state of a run at one step, as a value in host memory."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from oarlock.parallel import Layout, Part
 from oarlock.state.names import by_plain_name
 from oarlock.state.optimizers import OptimizerState, load_optimizer_state, optimizer_state, tensor_differences
+
+WHOLE = Part()
 
 
 def _nothing() -> None:
@@ -31,6 +34,12 @@ class Snapshot:
     """Seed of the run."""
     config_digest: str
     """`trajectory_digest` of the run's configuration."""
+    part: Part = WHOLE
+    """Which part of the state this is."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """Of the weights that are flat parts of their parameters: the first element."""
+    shapes: dict[str, torch.Size] = field(default_factory=dict)
+    """Of those parameters."""
     wait: Callable[[], None] = _nothing
     """Returns once the tensors hold their values: copies from a GPU are still under way when a snapshot is taken."""
 
@@ -48,8 +57,10 @@ def take_snapshot(
     progress: Mapping[str, float],
     seed: int,
     config_digest: str,
+    layout: Layout | None = None,
 ) -> Snapshot:
-    """Copy the state of a run to host memory, so that training may go on changing it at once.
+    """Copy the state of a run to host memory, so that training may go on changing it at once; where it is laid over
+    processes, this one's part of it.
 
     Names lose what wrappers put into them. Copies from a GPU are asynchronous, into pinned memory; the host does not
     wait. Raises ValueError for optimizer state that has no name or is no tensor.
@@ -63,8 +74,32 @@ def take_snapshot(
         progress=dict(progress),
         seed=seed,
         config_digest=config_digest,
+        part=layout.part if layout else WHOLE,
+        starts=layout.starts if layout else {},
+        shapes={name: layout.shapes[name] for name in layout.starts} if layout else {},
         wait=_copies_done(parameters.values()),
     )
+
+
+def cut(snapshot: Snapshot, layout: Layout) -> Snapshot:
+    """Of a whole state, what the masters of a layout are parts of; what does not fit stays as it is, for `restore` to
+    tell of.
+    """
+    elsewhere = layout.shapes.keys() - layout.masters.keys()
+
+    def piece(name: str, tensor: Tensor) -> Tensor:
+        if name not in layout.starts or tensor.shape != layout.shapes[name]:
+            return tensor
+        start = layout.starts[name]
+        return tensor.flatten()[start : start + layout.masters[name].numel()]
+
+    weights = {name: piece(name, w) for name, w in snapshot.weights.items() if name not in elsewhere}
+    optimizer = {
+        name: {key: piece(name, value) for key, value in state.items()}
+        for name, state in snapshot.optimizer.items()
+        if name not in elsewhere
+    }
+    return replace(snapshot, weights=weights, optimizer=optimizer)
 
 
 def restore(

@@ -32,20 +32,22 @@ def _nothing() -> None:
 class CheckpointWriter:
     """Writes checkpoints into the run folder `run` in a background thread, and keeps the `keep` newest complete ones.
 
-    To open it cleans up after killed saves, so hold the run's lock. Leaving its context waits for the last save.
+    To open it cleans up after killed saves, so hold the run's lock; not where it is not the `first` of its run's
+    processes, which all write their parts. Leaving its context waits for the last save.
     `after` is called in the background after each completed save (to publish it, say).
 
     A full disk (ENOSPC, EDQUOT, EFBIG) and an `after` that fails are a `CheckpointWarning` at the next call, and the
     run may go on; what else goes wrong in the background is raised there.
     """
 
-    def __init__(self, run: Path, keep: int, after: Callable[[], None] = _nothing) -> None:
+    def __init__(self, run: Path, keep: int, after: Callable[[], None] = _nothing, first: bool = True) -> None:
         self._run, self._keep, self._after = run, keep, after
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
         self.last_saved: int | None = None
         """Step of the last snapshot that was saved completely."""
-        clean_up(run)
+        if first:
+            clean_up(run)
 
     def save(self, snapshot: Snapshot) -> None:
         """Start to write `snapshot` and return; waits only while an earlier one is still being written."""
@@ -81,6 +83,8 @@ class CheckpointWriter:
                 raise
             raise _Postponed(self._no_room(snapshot, error)) from error
         self.last_saved = snapshot.step
+        if snapshot.part.number > 0:
+            return
         older = [path for path in complete_checkpoints(self._run) if step_of(path) <= snapshot.step]
         for path in older[: -self._keep]:
             remove(path, COMPLETE)

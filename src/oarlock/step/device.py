@@ -3,14 +3,16 @@
 import torch
 
 
-def choose_device(name: str) -> torch.device:
-    """The device of that name; `auto` is a GPU if there is one.
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device of that name; `auto` is a GPU if there is one, and `cuda` the one of this process on its machine.
 
     Raises:
         ValueError: the device is not known or not there.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and local_rank > 0:
+        name = f"cuda:{local_rank}"
     try:
         device = torch.device(name)
     except RuntimeError as error:
