@@ -15,6 +15,7 @@ import pytest
 from torch import Tensor
 
 import oarlock
+import oarlock.report.outset
 import oarlock.train
 from oarlock.batches.measure import measure_loader
 from oarlock.cli import COMMANDS, main
@@ -44,7 +45,7 @@ class Ended(NamedTuple):
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """`oarlock` with a wide terminal, in this process, without the seconds that the machine's rate takes to measure."""
     monkeypatch.setenv("COLUMNS", "110")
-    monkeypatch.setattr(oarlock.train, "gemm_rate", lambda device, dtype: 1e9)
+    monkeypatch.setattr(oarlock.report.outset, "gemm_rate", lambda device, dtype: 1e9)
 
     def oarlock_(*arguments: object) -> Ended:
         try:

@@ -29,5 +29,5 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = {"hidden_size": 32, "intermediate_size": 64, "max_length": 48}
     batch = config.batch.model_copy(update={"sequences": 16, "max_tokens_per_microbatch": 300})
     config = config.model_copy(update={"model": config.model.model_copy(update=shape), "batch": batch})
-    with patch("oarlock.train.gemm_rate", return_value=1e9):
+    with patch("oarlock.report.outset.gemm_rate", return_value=1e9):
         return pretrain(config, Console(quiet=True)).folder

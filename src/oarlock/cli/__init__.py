@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,12 +13,12 @@ import tyro
 from pydantic import ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from oarlock.cli.commands import Prepare, evaluate, export, fill_mask, prepare, report, train
+from oarlock.cli.commands import Prepare, evaluate, export, fill_mask, launch, prepare, report, train
 from oarlock.cli.console import errors
 from oarlock.cli.measure import bench
 from oarlock.config import Frozen, RunConfig, describe, read_run_config, refuse_moved
 from oarlock.config.folders import fetch
-from oarlock.launch import prepare_process
+from oarlock.launch import end_with_parent, prepare_process
 from oarlock.recipes import RECIPES, recipe
 
 YAML = (".yaml", ".yml")
@@ -28,7 +29,7 @@ transformers loads. `oarlock COMMAND --help` tells what each can be told."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
     command.__name__.replace("_", "-"): command
-    for command in (prepare, train, evaluate, export, fill_mask, report, bench)
+    for command in (prepare, train, launch, evaluate, export, fill_mask, report, bench)
 }
 
 
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code: 0, 1 (it failed), or 2 (it was not understood)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     prepare_process()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with_parent()
     warnings.showwarning = _show_warning
     if arguments == ["--version"]:
         print(f"oarlock {version('oarlock')}")
@@ -52,9 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(arguments: list[str]) -> Callable[[], None]:
+def _parse(arguments: list[str]) -> functools.partial[None]:
     """The command, ready to run. What `train` starts from decides the defaults of its flags, so it is read first."""
     commands = {name: _deferred(command) for name, command in COMMANDS.items()}
+    if arguments[0] == "launch" and "train" in arguments:
+        start = arguments.index("train")
+        training = _parse(arguments[start:])  # a mistake is told once, before anything starts
+        launched = _parse(arguments[:start])
+        return functools.partial(launched, command=tuple(arguments[start:]), config=training.keywords["config"])
     given = arguments[1:] if arguments[0] == "train" else []
     likely = [a for a in given if a in RECIPES or a.endswith(YAML)]
     source = next((a for a in (*given[:1], *likely) if not a.startswith("-")), RECIPES[1])

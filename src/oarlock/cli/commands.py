@@ -1,11 +1,12 @@
 """The commands but `bench`: each is a few lines that call the rooms, which are imported when they are needed."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, Suppress, arg
 
 from oarlock.cli.console import out, say
 from oarlock.config import RunConfig
@@ -51,7 +52,41 @@ def train(
         say(f"Next: oarlock export {config.out} --out MODEL")
     else:
         say(f"Stopped after step {result.step:,} of {config.steps:,}; a checkpoint is saved.")
-        say(f"To go on: oarlock train {result.folder / 'config.yaml'}")
+        many = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        launch_ = f"launch --nproc {many} " if many != "1" else ""
+        say(f"To go on: oarlock {launch_}train {result.folder / 'config.yaml'}")
+
+
+def launch(
+    nproc: int,
+    nodes: str = "1",
+    rendezvous: str | None = None,
+    restarts: int = 3,
+    command: Annotated[tuple[str, ...], Suppress] = (),
+    config: Annotated[RunConfig | None, Suppress] = None,
+) -> None:
+    """Train with several processes: oarlock launch --nproc 4 train RECIPE ...
+
+    All that follows `train` is as it is without `launch`; `--plan` says how the processes share the work. When one of
+    them dies, all are started anew from the newest checkpoint.
+
+    Args:
+        nproc: Processes on this machine.
+        nodes: Machines; MIN:MAX starts with MIN, and goes on with fewer or more as they come and go.
+        rendezvous: HOST:PORT where machines meet, one of them; give the same on each.
+        restarts: How often all are started anew.
+    """
+    from oarlock.launch import run_job
+
+    if config is None:
+        raise ValueError("say what to launch: oarlock launch --nproc 4 train RECIPE --data DATA --out RUN --steps 1000")
+    if nproc < 1 or restarts < 0:
+        raise ValueError(f"--nproc {nproc} and --restarts {restarts}: at least 1 process, and no negative number")
+    if nodes != "1" and rendezvous is None:
+        raise ValueError("several machines need a place to meet: --rendezvous HOST:PORT, the same on each")
+    if nodes == "1":
+        config.plan.resolved(nproc)
+    run_job(command, config.out, processes=nproc, nodes=nodes, rendezvous=rendezvous, restarts=restarts)
 
 
 def evaluate(

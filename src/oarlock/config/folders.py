@@ -14,6 +14,8 @@ import fsspec
 from fsspec.core import url_to_fs
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+LOGS = "logs"
+"""Folder in a run folder of what processes other than the first say."""
 LOCAL_SCHEMES = ("file://", "local://")
 # What file systems call the properties by which a changed file is told; each names some of them.
 STAMP_KEYS = ("size", "etag", "ETag", "mtime", "last_modified", "LastModified", "updated", "created", "md5", "md5Hash")

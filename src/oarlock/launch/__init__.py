@@ -1,6 +1,7 @@
 """Starting, watching and stopping a job."""
 
 from oarlock.launch.interrupt import Interrupt
-from oarlock.launch.process import prepare_process
+from oarlock.launch.job import run_job
+from oarlock.launch.process import end_with_parent, prepare_process
 
-__all__ = ["Interrupt", "prepare_process"]
+__all__ = ["Interrupt", "end_with_parent", "prepare_process", "run_job"]

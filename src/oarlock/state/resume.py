@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from oarlock.config import RunConfig, differences, read_run_config, write_run_config
+from oarlock.config.folders import LOGS
 from oarlock.parallel import Layout
 from oarlock.state.checkpoint import load_newest, newest_digest
 from oarlock.state.digest import IRRELEVANT, trajectory_digest
@@ -29,7 +30,7 @@ def claim_run(run: Path, config: RunConfig, data_fingerprint: str, tokenizer: Pa
     """
     digest = trajectory_digest(config, data_fingerprint)
     path = run / CONFIG
-    others = [entry.name for entry in run.iterdir() if entry.name not in (LOCK, PARTIAL)]
+    others = [entry.name for entry in run.iterdir() if entry.name not in (LOCK, PARTIAL, LOGS)]
     if others and not path.exists():
         raise ValueError(
             f"{run} holds no run but {others[0]!r} and maybe more; choose an empty or new folder for --out"

@@ -1,0 +1,42 @@
+"""Every plan trains as one process does."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from tests.parallel.parity import Case, Run, train, train_all, whole
+
+from oarlock.config import Plan
+from oarlock.testing.distributed import run_distributed
+
+CLOSE = 1e-5  # relative, fp32, over 20 steps
+
+PLANS = {
+    2: (Plan(), Plan(shard=2, shard_stage=0), *(Plan(shard=2, shard_stage=stage) for stage in (1, 2, 3))),
+    4: (*(Plan(shard=4, shard_stage=stage) for stage in (1, 2, 3)), *(Plan(shard=2, shard_stage=s) for s in (1, 2, 3))),
+}
+CASES: dict[int, list[Case]] = {
+    size: [(kind, "adamw", plan) for plan in plans for kind in ("bert", "modernbert")] for size, plans in PLANS.items()
+}
+# Not Muon: it makes matrices orthogonal in bf16, which turns the last digits of a gradient into the third of a weight.
+CASES[2] += [("bert", name, Plan()) for name in ("lamb", "stableadamw")]
+
+
+@cache
+def alone(kind: str, optimizer: str) -> Run:
+    return train(kind, optimizer, Plan())
+
+
+@pytest.mark.parametrize("world_size", CASES)
+def test_d07_equals_one_process(world_size: int) -> None:
+    """Loss, gradient norm, evaluation and weights, of 21 sequences a step: no number of ranks divides them."""
+    by_rank = run_distributed(train_all, world_size, CASES[world_size])
+    for case, *runs in zip(CASES[world_size], *by_rank, strict=True):
+        expected = alone(*case[:2])
+        for run in runs:
+            for ours, theirs in zip(run[:3], expected[:3], strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=CLOSE, err_msg=str(case))
+        weights, plain = whole([run.weights for run in runs]), whole([expected.weights])
+        assert weights.keys() == plain.keys()
+        ours, theirs = (np.concatenate(list(of.values())).astype(float) for of in (weights, plain))
+        assert np.linalg.norm(ours - theirs) <= CLOSE * np.linalg.norm(theirs), case
