@@ -19,6 +19,8 @@ CASES: dict[int, list[Case]] = {
     size: [(kind, "adamw", plan) for plan in plans for kind in ("bert", "modernbert")] for size, plans in PLANS.items()
 }
 # Not Muon: it makes matrices orthogonal in bf16, which turns the last digits of a gradient into the third of a weight.
+CASES[2] += [("bert", "lamb", Plan(shard=2, shard_stage=3))]
+CASES[4] += [("modernbert", "lamb", Plan(shard=2, shard_stage=1))]
 CASES[2] += [("bert", name, Plan()) for name in ("lamb", "stableadamw")]
 
 

@@ -144,9 +144,9 @@ class RunConfig(Frozen):
             raise ValueError(
                 f"schedule.warmup_steps {self.schedule.warmup_steps} must be fewer than steps {self.steps}"
             )
-        if self.plan.shard > 1 and self.plan.shard_stage > 0 and self.optimizer.name != "adamw":
+        if self.plan.shard > 1 and self.plan.shard_stage > 0 and self.optimizer.name not in ("adamw", "lamb"):
             raise ValueError(
                 f"optimizer.name {self.optimizer.name} needs whole tensors, which plan.shard "
-                f"{self.plan.shard} shares out; take adamw, or plan.shard-stage 0"
+                f"{self.plan.shard} shares out; take adamw or lamb, or plan.shard-stage 0"
             )
         return self

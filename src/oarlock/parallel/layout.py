@@ -1,6 +1,7 @@
 """What a step needs to know of how a model's state lies over processes."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -51,6 +52,10 @@ class Layout(ABC):
     @abstractmethod
     def total(self, values: Tensor) -> Tensor:
         """The sum of everybody's `values`, which come from each one's own sequences."""
+
+    @abstractmethod
+    def whole_sums(self, sums: Tensor, names: Sequence[str]) -> Tensor:
+        """Sums over whole parameters, [..., P], from those over this process's parts of them, by name."""
 
     @abstractmethod
     def norm(self, norm: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ fp32 from where an operator sums it to where the optimizer reads it: autograd ad
 the master takes the sum over without copying it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -59,6 +59,10 @@ class Local(Layout):
     def total(self, values: Tensor) -> Tensor:
         """The values."""
         return values
+
+    def whole_sums(self, sums: Tensor, names: Sequence[str]) -> Tensor:
+        """The sums."""
+        return sums
 
     def norm(self, norm: Tensor) -> Tensor:
         """The norm."""

@@ -98,6 +98,14 @@ class Sharded(Layout):
         self._groups.data.all_reduce(values)()
         return values
 
+    def whole_sums(self, sums: Tensor, names: Sequence[str]) -> Tensor:
+        """Added up over the processes that share; each brings those of the parameters that it has a part of."""
+        number = {name: i for i, name in enumerate(self.shapes)}
+        columns = torch.tensor([number[name] for name in names], device=sums.device)
+        every = sums.new_zeros(*sums.shape[:-1], len(number)).index_copy_(-1, columns, sums)
+        self._shard.all_reduce(every)()
+        return every.index_select(-1, columns)
+
     def norm(self, norm: Tensor) -> Tensor:
         """The root of the sum of the squares of the processes that share."""
         square = norm.double().square()

@@ -61,7 +61,7 @@ def build_learner(
     """
     layers = list(model.encoder.layers)
     layout = parallel.apply(plan or ALONE, groups or Groups.alone(), model.train(), layers, precision)
-    return Learner(model, layout, build_optimizer(layout.masters.items(), config, layout.shapes), config.clip_norm)
+    return Learner(model, layout, build_optimizer(layout.masters.items(), config, layout), config.clip_norm)
 
 
 def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float) -> StepResult:

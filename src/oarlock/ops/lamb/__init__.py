@@ -13,20 +13,27 @@ finite leaves everything as it was (`found_inf` 1): both are tensors on the devi
 AdamW has no operator of ours: torch's fused form takes `grad_scale` and `found_inf` too.
 """
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from oarlock.ops import library, native
 from oarlock.ops.lamb import cpu, reference
 
 library.define(
-    "lamb_",
-    "(Tensor(a!)[] weights, Tensor[] gradients, Tensor(b!)[] first, Tensor(c!)[] second, Tensor(d!)[] steps,"
-    " Tensor grad_scale, Tensor found_inf, float lr, float beta1, float beta2, float epsilon, float weight_decay,"
-    " bool trust) -> ()",
-    reference.update_,
+    "lamb_measure_",
+    "(Tensor[] weights, Tensor[] gradients, Tensor(a!)[] first, Tensor(b!)[] second, Tensor(c!)[] steps,"
+    " Tensor grad_scale, Tensor found_inf, float beta1, float beta2, float epsilon, float weight_decay) -> Tensor",
+    reference.measure_,
 )
-native.register("lamb", {"lamb_": cpu.update_})
-library.register_cuda("lamb", "triton", {"lamb_": "update_"})
+library.define(
+    "lamb_apply_",
+    "(Tensor(a!)[] weights, Tensor[] first, Tensor[] second, Tensor[] steps, Tensor squares, Tensor found_inf,"
+    " float lr, float beta1, float beta2, float epsilon, float weight_decay, bool trust) -> ()",
+    reference.apply_,
+)
+native.register("lamb", {"lamb_measure_": cpu.measure_, "lamb_apply_": cpu.apply_})
+library.register_cuda("lamb", "triton", {"lamb_measure_": "measure_", "lamb_apply_": "apply_"})
 
 
 def lamb_(
@@ -43,6 +50,7 @@ def lamb_(
     epsilon: float,
     weight_decay: float,
     trust: bool,
+    over_all: Callable[[Tensor], Tensor] | None = None,
     form: str = "auto",
 ) -> None:
     """Update `weights`, their moments (of the same shapes, fp32) and their counters (0-d, fp32) in place.
@@ -60,8 +68,10 @@ def lamb_(
         epsilon: added to the root of the second moment.
         weight_decay: share of the weights in the update.
         trust: whether updates are scaled to the size of the weights.
+        over_all: where the tensors are parts of others, makes the squared norms of those, [2, tensors], of these.
         form: `auto` or `reference`.
     """
-    library.namespace(form).lamb_(
-        weights, gradients, first, second, steps, grad_scale, found_inf, lr, *betas, epsilon, weight_decay, trust
-    )
+    operators, settings = library.namespace(form), (*betas, epsilon, weight_decay)
+    squares = operators.lamb_measure_(weights, gradients, first, second, steps, grad_scale, found_inf, *settings)
+    squares = over_all(squares) if over_all is not None and trust else squares
+    operators.lamb_apply_(weights, first, second, steps, squares, found_inf, lr, *settings, trust)

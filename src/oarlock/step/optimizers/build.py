@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from oarlock.config import OptimizerConfig
+from oarlock.parallel import Layout
 from oarlock.step.optimizers.lamb import Lamb
 from oarlock.step.optimizers.stable_adamw import StableAdamW
 
@@ -18,13 +20,13 @@ IN_A_LAYER = re.compile(r"\.\d+\.")  # `encoder.layers.3.mlp.up.weight`: only la
 def build_optimizer(
     named_parameters: Iterable[tuple[str, Tensor]],
     config: OptimizerConfig,
-    shapes: Mapping[str, torch.Size] | None = None,
+    layout: Layout | None = None,
 ) -> list[Optimizer]:
     """The optimizers that together update every parameter that requires a gradient: two for Muon, else one.
 
     Biases and norm weights, that is parameters of fewer than two dimensions, have no weight decay. Each group starts at
     its peak learning rate and remembers it for `set_learning_rate`. Give fp32 parameters: they are what is updated.
-    `shapes` are those of the whole parameters, where what is to be updated is a flat part of some.
+    With a layout, what is updated are its masters, which may be flat parts of parameters.
 
     Raises ValueError when Muon is asked for and no parameter is a matrix of a layer.
     """
@@ -37,10 +39,10 @@ def build_optimizer(
                 "parameters; choose optimizer.name adamw"
             )
         rest = {name: p for name, p in parameters.items() if name not in matrices}
-        optimizers = [_muon(list(matrices.values()), config), _adamw(_split(rest, config, shapes), config)]
+        optimizers = [_muon(list(matrices.values()), config), _adamw(_split(rest, config, layout), config)]
     else:
         build = {"adamw": _adamw, "stableadamw": _stable_adamw, "lamb": _lamb}[config.name]
-        optimizers = [build(_split(parameters, config, shapes), config)]
+        optimizers = [build(_split(parameters, config, layout), config)]
     for group in _groups(optimizers):
         group["peak_learning_rate"] = group["lr"]
     return optimizers
@@ -56,17 +58,18 @@ def _groups(optimizers: Iterable[Optimizer]) -> list[dict[str, Any]]:
     return [group for optimizer in optimizers for group in optimizer.param_groups]
 
 
-def _split(
-    parameters: Mapping[str, Tensor], config: OptimizerConfig, shapes: Mapping[str, torch.Size] | None
-) -> list[dict[str, Any]]:
+def _split(parameters: Mapping[str, Tensor], config: OptimizerConfig, layout: Layout | None) -> list[dict[str, Any]]:
     """Two groups: matrices, and the biases and norms, which have no weight decay."""
-    shapes = shapes or {name: p.shape for name, p in parameters.items()}
-    matrices = [p for name, p in parameters.items() if len(shapes[name]) >= 2]
-    vectors = [p for name, p in parameters.items() if len(shapes[name]) < 2]
+    shapes = layout.shapes if layout else {name: p.shape for name, p in parameters.items()}
+    matrices = {name: p for name, p in parameters.items() if len(shapes[name]) >= 2}
+    vectors = [p for name, p in parameters.items() if name not in matrices]
     groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0, **({"trust": False} if config.name == "lamb" else {})},
+        {"params": list(matrices.values()), "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
     ]
+    if config.name == "lamb":
+        groups[0]["over_all"] = partial(layout.whole_sums, names=list(matrices)) if layout else None
+        groups[1]["trust"] = False
     return [group for group in groups if group["params"]]
 
 

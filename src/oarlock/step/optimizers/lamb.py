@@ -1,6 +1,6 @@
 """LAMB: Adam's update, scaled for each tensor to the size of its weights."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from oarlock.step.optimizers.moments import moments_of
 class Lamb(Optimizer):
     """LAMB (You et al., 2020, arXiv:1904.00962, algorithm 2), bias-corrected as in the MLPerf BERT reference.
 
-    The formulas are those of the operator `lamb_`. A group with `trust` False (biases and norms) has a trust ratio of
-    1; the ratio is not clamped. Like torch's fused optimizers it takes `grad_scale` and `found_inf`; without them, a
-    gradient that is not finite makes its tensor's weights and moments NaN.
+    The formulas are those of the operator `lamb_`, and so is `over_all`. A group with `trust` False (biases and norms)
+    has a trust ratio of 1; the ratio is not clamped. Like torch's fused optimizers it takes `grad_scale` and
+    `found_inf`; without them, a gradient that is not finite makes its tensor's weights and moments NaN.
     """
 
     def __init__(
@@ -28,8 +28,10 @@ class Lamb(Optimizer):
         eps: float,
         weight_decay: float,
         trust: bool = True,
+        over_all: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust": trust})
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults | {"trust": trust, "over_all": over_all})
         self._step_supports_amp_scaling = True  # the protocol's own name
 
     @torch.no_grad()
@@ -53,4 +55,5 @@ class Lamb(Optimizer):
                 epsilon=group["eps"],
                 weight_decay=group["weight_decay"],
                 trust=group["trust"],
+                over_all=group["over_all"],
             )
