@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from rich.console import Console
 from tokenizers import Tokenizer
@@ -13,7 +14,7 @@ from oarlock.batches.balance import quadratic_length
 from oarlock.config import RunConfig
 from oarlock.config.folders import fetch
 from oarlock.corpus import Dataset, open_dataset
-from oarlock.launch import Interrupt
+from oarlock.launch import Interrupt, Watchdog
 from oarlock.model import (
     MaskedLM,
     build_model,
@@ -30,6 +31,7 @@ from oarlock.report import (
     Sample,
     StepRecord,
     outlook,
+    process_facts,
     read_facts,
     read_metrics,
     run_facts,
@@ -106,11 +108,8 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
         )
         recorder: Recorder | Bystander = _recorder(config, run.local, facts, start, console) if first else Bystander()
         stack.enter_context(recorder)
-        interrupt = stack.enter_context(
-            Interrupt(
-                lambda name: recorder.say(f"{name}: saving after this step, then stopping; again to stop at once")
-            )
-        )
+        stopping = "saving after this step, then stopping; again to stop at once"
+        interrupt = stack.enter_context(Interrupt(lambda name: recorder.say(f"{name}: {stopping}")))
         batches = training_batches(
             dataset,
             config.batch,
@@ -123,6 +122,8 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
             **mine,
         )
         recorder.say(outlook(config, dataset, facts))
+        watchdog = stack.enter_context(Watchdog(plan.patience if here.world_size > 1 else None))
+        began = monotonic()
         step = start.step
         for batch in stack.enter_context(closing(batches)):
             step = batch.step
@@ -152,12 +153,15 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
                 )
             if stop:
                 break
+            watchdog.alive()
         saver.wait()
         if learner.layout.part.kept and saver.last_saved != step > start.step:
             raise RuntimeError(f"step {step} was not saved in {run.local}; make room and run the same command again")
         finished = step == config.steps
+        processes = process_facts(groups, device, monotonic() - began)
         if first:
-            write_facts(run.local, facts.model_copy(update={"status": "finished" if finished else "stopped"}))
+            ended = {"status": "finished" if finished else "stopped", "processes": processes}
+            write_facts(run.local, facts.model_copy(update=ended))
             _write_samples(run.local, dataset, held_out)
             write_report(run.local)
             run.publish()

@@ -76,7 +76,9 @@ def launch(
         rendezvous: HOST:PORT where machines meet, one of them; give the same on each.
         restarts: How often all are started anew.
     """
+    from oarlock.corpus import open_dataset
     from oarlock.launch import run_job
+    from oarlock.recipes.fit import fit_to_data
 
     if config is None:
         raise ValueError("say what to launch: oarlock launch --nproc 4 train RECIPE --data DATA --out RUN --steps 1000")
@@ -86,6 +88,7 @@ def launch(
         raise ValueError("several machines need a place to meet: --rendezvous HOST:PORT, the same on each")
     if nodes == "1":
         config.plan.resolved(nproc)
+    fit_to_data(config, open_dataset(config.data))  # else every process would refuse it, at every restart
     run_job(command, config.out, processes=nproc, nodes=nodes, rendezvous=rendezvous, restarts=restarts)
 
 

@@ -19,6 +19,12 @@ class Plan(Frozen):
     """What a group shares out: 0 nothing, 1 the optimizer's state and the master weights, 2 gradients too, 3 weights
     too."""
 
+    recompute: bool = False
+    """Keep only the input of each layer for the backward pass, and compute the layer again there: a third more
+    arithmetic, and memory for the activations of one layer instead of all."""
+    patience: int = Field(default=600, ge=1)
+    """Seconds without a step after which one of several processes ends, and tells where it hung."""
+
     def resolved(self, world_size: int) -> "Plan":
         """The plan with its number of replicas, for so many processes.
 

@@ -8,6 +8,7 @@ from oarlock.config import Plan
 from oarlock.parallel.groups import Groups, Place, connect, disconnect, place
 from oarlock.parallel.layout import DTYPES, Layout, Part
 from oarlock.parallel.local import Local
+from oarlock.parallel.recompute import recompute
 from oarlock.parallel.sharded import Sharded
 
 __all__ = ["DTYPES", "Groups", "Layout", "Local", "Part", "Place", "Sharded", "apply", "connect", "disconnect", "place"]
@@ -18,6 +19,8 @@ def apply(plan: Plan, groups: Groups, model: nn.Module, layers: Sequence[nn.Modu
 
     `layers` are the model's repeated parts, in the order of the forward pass.
     """
+    if plan.recompute:
+        recompute(layers)
     if groups.data.size == 1:
         return Local(model, precision)
     return Sharded(model, layers, plan, groups, precision)

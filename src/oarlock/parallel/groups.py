@@ -1,8 +1,9 @@
 """The processes of a run, and the groups that a plan makes of them."""
 
 import os
-from collections import Counter
-from collections.abc import Callable
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -20,7 +21,6 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
-PATIENCE = timedelta(minutes=10)
 
 
 class Place(NamedTuple):
@@ -52,6 +52,8 @@ class Group:
     handle: dist.ProcessGroup | None = None
     sent: Counter[str] = field(default_factory=Counter)
     """By collective: `all_gather`, `reduce_scatter`, `all_reduce`."""
+    waited: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds that this process has waited for the others, by collective; on GPUs it is the device that waits."""
 
     def all_gather(self, whole: Tensor, share: Tensor) -> Callable[[], None]:
         """Begin to fill `whole` [size * n] with everybody's `share` [n]; call what comes back to wait for it."""
@@ -63,7 +65,7 @@ class Group:
         # As bits: gloo does not know every type.
         bits = torch.int16 if whole.element_size() == 2 else torch.int32
         work = _all_gather(whole.view(bits), share.view(bits), group=self.handle, async_op=True)
-        return partial(_wait, work)
+        return partial(self._wait, "all_gather", work)
 
     def reduce_scatter(self, whole: Tensor) -> Callable[[], Tensor]:
         """Begin to add up everybody's `whole` [size * n]; what comes back returns this process's n of the sums."""
@@ -74,11 +76,11 @@ class Group:
         if whole.is_cuda:
             total = torch.empty_like(rows[0])
             work = _reduce_scatter(total, whole, group=self.handle, async_op=True)
-            return partial(_after, work, lambda: total)
+            return partial(self._after, work, lambda: total)
         # gloo's own moves twice as much.
         parts = torch.empty_like(rows)
         work = dist.all_to_all_single(parts, rows, group=self.handle, async_op=True)
-        return partial(_after, work, lambda: parts.sum(dim=0))
+        return partial(self._after, work, lambda: parts.sum(dim=0))
 
     def all_reduce(self, values: Tensor) -> Callable[[], None]:
         """Begin to add up everybody's `values` in place; call what comes back to wait for them."""
@@ -86,7 +88,17 @@ class Group:
             return _nothing
         self.sent["all_reduce"] += 2 * values.nbytes * (self.size - 1) // self.size
         work = dist.all_reduce(values, group=self.handle, async_op=True)
-        return partial(_wait, work)
+        return partial(self._wait, "all_reduce", work)
+
+    def _wait(self, collective: str, work: dist.Work | None) -> None:
+        assert work is not None
+        start = time.perf_counter()
+        work.wait()
+        self.waited[collective] += time.perf_counter() - start
+
+    def _after(self, work: dist.Work | None, result: Callable[[], Tensor]) -> Tensor:
+        self._wait("reduce_scatter", work)
+        return result()
 
 
 class Groups(NamedTuple):
@@ -109,6 +121,14 @@ class Groups(NamedTuple):
         """Whether any of them says so."""
         return self.sum(flag) > 0
 
+    def gather(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Everybody's numbers, by rank."""
+        table = torch.zeros(self.data.size, len(numbers), dtype=torch.float64)
+        table[self.data.rank] = torch.tensor(numbers, dtype=torch.float64)
+        self.data.all_reduce(table)()
+        rows: list[list[float]] = table.tolist()
+        return rows
+
     def wait(self) -> None:
         """Return when all have come here."""
         self.sum(0)
@@ -125,7 +145,7 @@ def connect(plan: Plan, device: torch.device) -> Groups:
     if place().world_size == 1:
         return Groups.alone()
     if not dist.is_initialized():
-        dist.init_process_group(BACKENDS[device.type], timeout=PATIENCE)
+        dist.init_process_group(BACKENDS[device.type], timeout=timedelta(seconds=2 * plan.patience))
     mesh = init_device_mesh(device.type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
     replicate, shard = (
         Group(mesh.get_local_rank(axis), mesh.size(number), mesh.get_group(axis))
@@ -142,13 +162,3 @@ def disconnect() -> None:
 
 def _nothing() -> None:
     pass
-
-
-def _wait(work: dist.Work | None) -> None:
-    assert work is not None
-    work.wait()
-
-
-def _after(work: dist.Work | None, result: Callable[[], Tensor]) -> Tensor:
-    _wait(work)
-    return result()

@@ -8,6 +8,7 @@ from oarlock.report.machine import machine_facts
 from oarlock.report.measured import loader_table, operators_table, training_table
 from oarlock.report.metrics import EvaluationRow, MetricsFile, TrainingRow, read_metrics, truncate_after
 from oarlock.report.outset import outlook, run_facts
+from oarlock.report.processes import process_facts
 from oarlock.report.progress import TrainingProgress, measuring_progress, prepare_progress
 from oarlock.report.recorder import Bystander, Recorder, RecorderState
 from oarlock.report.terminal import data_report_table
@@ -33,6 +34,7 @@ __all__ = [
     "operators_table",
     "outlook",
     "prepare_progress",
+    "process_facts",
     "read_facts",
     "read_metrics",
     "run_facts",

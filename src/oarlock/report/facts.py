@@ -19,6 +19,19 @@ class _Known(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class ProcessFacts(_Known):
+    """What one of several processes did since the run was started, or resumed."""
+
+    busy_seconds: float
+    """In which it did not wait for the others."""
+    seconds: float
+    """Of training."""
+    bytes_sent: int
+    """To the others."""
+    peak_memory: int
+    """Bytes: resident on a CPU, of PyTorch's tensors on a GPU."""
+
+
 class RunFacts(_Known):
     """`run.json`. Whatever is missing is left out of the report."""
 
@@ -42,6 +55,8 @@ class RunFacts(_Known):
     """Date and time."""
     resumed_at: tuple[int, ...] = ()
     """Steps at which the run was resumed."""
+    processes: tuple[ProcessFacts, ...] = ()
+    """By rank, where there are several."""
 
 
 class Guess(_Known):

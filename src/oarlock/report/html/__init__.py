@@ -10,7 +10,7 @@ from oarlock.report.html.curves import detail_charts, loss_chart
 from oarlock.report.html.data import data_section
 from oarlock.report.html.run import Run, read_run
 from oarlock.report.html.samples import pictures
-from oarlock.report.html.summary import cards, configuration, subtitle, verdicts
+from oarlock.report.html.summary import cards, configuration, process_imbalance, processes, subtitle, verdicts
 
 REPORT = "report.html"
 
@@ -48,5 +48,7 @@ def render(run: Run) -> str:
         details=detail_charts(run),
         pictures=pictures(run.samples),
         configuration=configuration(run),
+        processes=processes(run),
+        process_imbalance=process_imbalance(run) if run.facts.processes else None,
         data=None if run.data_report is None else data_section(run.data_report),
     )

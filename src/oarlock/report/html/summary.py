@@ -100,6 +100,26 @@ def configuration(run: Run) -> list[tuple[str, str]]:
     return [(name, value) for name, value in listed.items() if value is not None]
 
 
+def processes(run: Run) -> list[tuple[str, ...]]:
+    """A row for each of several processes, of text."""
+    return [
+        (
+            str(rank),
+            formats.duration(process.busy_seconds),
+            formats.percent(process.busy_seconds / max(process.seconds, 1e-9)),
+            f"{process.peak_memory / 1e9:.2f} GB",
+            f"{process.bytes_sent / 1e9:.2f} GB",
+        )
+        for rank, process in enumerate(run.facts.processes)
+    ]
+
+
+def process_imbalance(run: Run) -> float:
+    """Largest over mean time that a process was busy."""
+    busy = [process.busy_seconds for process in run.facts.processes]
+    return max(busy) / statistics.fmean(busy)
+
+
 def nats_under_baseline(run: Run) -> float | None:
     """How far the newest evaluation (or, without one, training) loss lies under the unigram baseline."""
     losses = [row["eval_loss"] for row in run.evaluations] or [row["loss"] for row in run.training]
