@@ -80,8 +80,7 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
     config = fit_to_data(config, dataset)
     with ExitStack() as stack:
         stack.callback(disconnect)
-        groups = connect(plan, device)
-        first = here.rank == 0
+        groups, first = connect(plan, device), here.rank == 0
         run = stack.enter_context(open_run(config.out, first))
         digest = trajectory_digest(config, dataset.manifest.fingerprint)
         if first:
@@ -93,7 +92,8 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
         saved = resume(run.local, learner.masters.items(), learner.optimizers, learner.layout)
         learner.layout.write_copies()
         start = RecorderState.model_validate(saved)
-        facts = run_facts(config, dataset, model, device, groups, read_facts(run.local), start.step)
+        size, before = learner.layout.num_parameters, read_facts(run.local)
+        facts = run_facts(config, dataset, size, device, groups, before, start.step)
         if first:
             write_facts(run.local, facts)
             (run.local / "data_report.json").write_bytes((dataset.folder / "report.json").read_bytes())

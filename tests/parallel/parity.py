@@ -1,17 +1,19 @@
 """One short training run under a plan: what every process of a test calls."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from oarlock.batches import Batch, GlobalBatch, evaluation_batches, training_batches
 from oarlock.config import BatchConfig, MaskingConfig, ModelConfig, OptimizerConfig, Plan
 from oarlock.model import build_model
-from oarlock.parallel import Groups, connect, place
+from oarlock.parallel import Block, Groups, connect, place
 from oarlock.state import CheckpointWriter, resume, take_snapshot
 from oarlock.step import Learner, build_learner, evaluate, train_step
 from oarlock.testing.datasets import toy_dataset
@@ -21,8 +23,9 @@ CPU = torch.device("cpu")
 
 
 MAX_TOKENS = 128
-Weights = dict[str, tuple[int, NDArray[np.float32]]]
-"""By name: where a process's part of the flattened parameter starts, and the part."""
+ALL = Block(0, 1, 0, 1)
+Weights = dict[str, tuple[tuple[int, tuple[int, ...], Block | None], NDArray[np.float32]]]
+"""By name: which part of which block of the parameter a process holds, and that part."""
 Case = tuple[str, str, Plan]
 """Architecture, optimizer and plan."""
 
@@ -38,6 +41,8 @@ class Run(NamedTuple):
     """Bytes by collective, in the steps."""
     num_microbatches: int
     """In all steps."""
+    num_tokens: int
+    """That this process computed with in all steps, fillers included."""
 
 
 class Setting(NamedTuple):
@@ -72,10 +77,13 @@ def setting(kind: str, optimizer: str, plan: Plan, precision: str = "fp32") -> S
     return Setting(learner, groups, batches, held_out)
 
 
-def weights_of(learner: Learner) -> Weights:
-    """Copies of what this process holds."""
-    starts = learner.layout.starts
-    return {name: (starts.get(name, 0), w.detach().flatten().numpy().copy()) for name, w in learner.masters.items()}
+def held(learner: Learner, tensors: Mapping[str, Tensor]) -> Weights:
+    """Copies of what this process holds of tensors of the parameters' shapes."""
+    layout, found = learner.layout, {}
+    for name in tensors.keys() - layout.copies:
+        place = layout.starts.get(name, 0), tuple(layout.shapes[name]), layout.blocks.get(name)
+        found[name] = place, tensors[name].flatten().numpy().copy()
+    return found
 
 
 def train(kind: str, optimizer: str, plan: Plan) -> Run:
@@ -85,17 +93,13 @@ def train(kind: str, optimizer: str, plan: Plan) -> Run:
         group.sent.clear()
     steps = list(batches(1, STEPS))
     results = [train_step(learner, step, 1.0) for step in steps]
-    sent = dict(groups.replicate.sent + groups.shard.sent + groups.data.sent)
+    sent = dict(sum((group.sent for group in groups), Counter()))
     loss, accuracy = evaluate(learner.model, held_out, learner.layout)
     losses, norms = ([one.item() for one in column] for column in zip(*results, strict=True))
-    return Run(
-        losses,
-        norms,
-        (loss.item(), accuracy.item()),
-        weights_of(learner),
-        sent,
-        sum(len(step.microbatches) for step in steps),
-    )
+    microbatches = [microbatch for step in steps for microbatch in step.microbatches]
+    num_tokens = sum(microbatch.num_tokens for microbatch in microbatches)
+    weights = held(learner, {name: master.detach() for name, master in learner.masters.items()})
+    return Run(losses, norms, (loss.item(), accuracy.item()), weights, sent, len(microbatches), num_tokens)
 
 
 def go_on(folder: Path, plan: Plan, first: int, last: int) -> tuple[list[float], Weights]:
@@ -120,9 +124,7 @@ def go_on(folder: Path, plan: Plan, first: int, last: int) -> tuple[list[float],
         )
         if learner.layout.part.kept:
             saver.save(snapshot)
-    starts = learner.layout.starts
-    moments = {n: (starts.get(n, 0), of["exp_avg"].flatten().numpy()) for n, of in snapshot.optimizer.items()}
-    return losses, moments
+    return losses, held(learner, {name: of["exp_avg"] for name, of in snapshot.optimizer.items()})
 
 
 def train_all(cases: list[Case]) -> list[Run]:
@@ -132,8 +134,14 @@ def train_all(cases: list[Case]) -> list[Run]:
 
 def whole(by_rank: list[Weights]) -> dict[str, NDArray[np.float32]]:
     """Flattened parameters, from what each process holds of them."""
-    parts: dict[str, dict[int, NDArray[np.float32]]] = {}
+    parts: dict[str, dict[Block, dict[int, NDArray[np.float32]]]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for weights in by_rank:
-        for name, (start, part) in weights.items():
-            parts.setdefault(name, {})[start] = part
-    return {name: np.concatenate([of[start] for start in sorted(of)]) for name, of in sorted(parts.items())}
+        for name, ((start, shapes[name], block), part) in weights.items():
+            parts.setdefault(name, {}).setdefault(block or ALL, {})[start] = part
+    found = {}
+    for name, blocks in sorted(parts.items()):
+        flat = [np.concatenate([of[start] for start in sorted(of)]) for _, of in sorted(blocks.items())]
+        tensors = [torch.from_numpy(block).view(shapes[name]) for block in flat]
+        found[name] = next(iter(blocks)).join(tensors).flatten().numpy() if shapes[name] else flat[0]
+    return found

@@ -12,15 +12,21 @@ from oarlock.testing.distributed import run_distributed
 CLOSE = 1e-5  # relative, fp32, over 20 steps
 
 PLANS = {
-    2: (Plan(), Plan(shard=2, shard_stage=0), *(Plan(shard=2, shard_stage=stage) for stage in (1, 2, 3))),
-    4: (*(Plan(shard=4, shard_stage=stage) for stage in (1, 2, 3)), *(Plan(shard=2, shard_stage=s) for s in (1, 2, 3))),
+    2: (Plan(), Plan(tensor=2), *(Plan(shard=2, shard_stage=stage) for stage in (0, 1, 2, 3))),
+    4: (
+        *(Plan(shard=4, shard_stage=stage) for stage in (1, 2, 3)),
+        *(Plan(shard=2, shard_stage=stage) for stage in (1, 2, 3)),
+        Plan(tensor=2),
+        *(Plan(shard=2, shard_stage=stage, tensor=2) for stage in (1, 2, 3)),
+    ),
+    8: (Plan(shard=2, shard_stage=1, tensor=2), Plan(shard=2, shard_stage=3, tensor=2, recompute=True)),
 }
 CASES: dict[int, list[Case]] = {
     size: [(kind, "adamw", plan) for plan in plans for kind in ("bert", "modernbert")] for size, plans in PLANS.items()
 }
 # Not Muon: it makes matrices orthogonal in bf16, which turns the last digits of a gradient into the third of a weight.
 CASES[2] += [("bert", "lamb", Plan(shard=2, shard_stage=3))]
-CASES[4] += [("modernbert", "lamb", Plan(shard=2, shard_stage=1))]
+CASES[4] += [("modernbert", "lamb", Plan(shard=2, shard_stage=1)), ("bert", "lamb", Plan(shard=2, tensor=2))]
 CASES[2] += [("bert", name, Plan()) for name in ("lamb", "stableadamw")]
 
 

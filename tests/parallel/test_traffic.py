@@ -35,3 +35,19 @@ def test_bytes_are_those_of_the_formulas() -> None:
     for plan, *runs in zip(PLANS, *by_rank, strict=True):
         for run in runs:
             assert run.sent == expected(plan, run.num_microbatches), plan
+
+
+def test_bytes_of_parts_of_layers() -> None:
+    """Four sums of [T, D] in a layer, and each part's own gradients over two replicas."""
+    width, inner, step = 32, 48, 4
+    by_rank = run_distributed(train_all, WORLD_SIZE, [("bert", "adamw", Plan(tensor=2))])
+    model = setting("bert", "adamw", Plan()).learner.model
+    layers = [sum(p.numel() for p in layer.parameters()) for layer in model.encoder.layers]
+    cut = 4 * width * width + 3 * width + 2 * width * inner + inner  # of a layer: halved
+    for rank, (run,) in enumerate(by_rank):
+        biases = 2 * width if rank % 2 else 0  # that only the first part has
+        gradients = sum(p.numel() for p in model.parameters()) - len(layers) * (cut // 2 + biases)
+        sums = len(layers) * 4 * run.num_tokens * width
+        numbers = STEPS * step  # the losses, over two replicas
+        squares = STEPS * 8  # of the norms, over two parts
+        assert run.sent == {"all_reduce": step * (STEPS * gradients + sums) + numbers + squares}

@@ -1,5 +1,6 @@
 """How the work of a run is laid over processes."""
 
+import math
 from typing import Literal
 
 from pydantic import Field
@@ -19,6 +20,8 @@ class Plan(Frozen):
     """What a group shares out: 0 nothing, 1 the optimizer's state and the master weights, 2 gradients too, 3 weights
     too."""
 
+    tensor: int = Field(default=1, ge=1)
+    """Processes that each compute a part of every layer, for the same sequences."""
     recompute: bool = False
     """Keep only the input of each layer for the backward pass, and compute the layer again there: a third more
     arithmetic, and memory for the activations of one layer instead of all."""
@@ -30,12 +33,15 @@ class Plan(Frozen):
 
         Raises ValueError where it does not fit them.
         """
-        replicate, left = divmod(world_size, self.shard)
+        factors = {"replicate": self.replicate, "shard": self.shard, "tensor": self.tensor}
+        named = {name: size for name, size in factors.items() if size and (size > 1 or name == "replicate")}
+        replicate, left = divmod(world_size, self.shard * self.tensor)
         if left or self.replicate not in (None, replicate):
-            wanted = f"{self.replicate * self.shard}" if self.replicate else f"a multiple of {self.shard}"
-            factors = f"replicate {self.replicate} x shard {self.shard}" if self.replicate else f"shard {self.shard}"
+            product = math.prod(named.values())
+            number = f"{'' if self.replicate else 'a multiple of '}{product}"
             raise ValueError(
-                f"plan: {factors} needs {wanted} processes, but {world_size} run; change the plan, or how many run "
+                f"plan: {' x '.join(f'{name} {size}' for name, size in named.items())} needs {number} "
+                f"process{'es' if product > 1 else ''}, but {world_size} run; change the plan, or how many run "
                 "(oarlock launch --nproc)"
             )
         return self.model_copy(update={"replicate": replicate})

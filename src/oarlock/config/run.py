@@ -144,9 +144,14 @@ class RunConfig(Frozen):
             raise ValueError(
                 f"schedule.warmup_steps {self.schedule.warmup_steps} must be fewer than steps {self.steps}"
             )
-        if self.plan.shard > 1 and self.plan.shard_stage > 0 and self.optimizer.name not in ("adamw", "lamb"):
+        plan, model = self.plan, self.model
+        cut = plan.tensor if plan.tensor > 1 else plan.shard if plan.shard_stage > 0 else 1
+        if cut > 1 and self.optimizer.name not in ("adamw", "lamb"):
             raise ValueError(
-                f"optimizer.name {self.optimizer.name} needs whole tensors, which plan.shard "
-                f"{self.plan.shard} shares out; take adamw or lamb, or plan.shard-stage 0"
+                f"optimizer.name {self.optimizer.name} needs whole tensors, which the plan shares out among {cut} "
+                "processes; take adamw or lamb, or replicas only"
             )
+        for name in ("num_heads", "intermediate_size"):
+            if getattr(model, name) % plan.tensor:
+                raise ValueError(f"plan.tensor {plan.tensor} does not divide model.{name} {getattr(model, name)}")
         return self

@@ -5,7 +5,7 @@ from typing import TypedDict
 from torch import Tensor, nn
 
 from oarlock.batches import Batch
-from oarlock.ops import row_keys
+from oarlock.ops.random_bits import from_head, row_keys
 
 
 class Decisions(TypedDict):
@@ -23,10 +23,12 @@ class Dropout(nn.Module):
     def __init__(self, probability: float, site: int) -> None:
         super().__init__()
         self.probability, self.site = probability, site
+        self.first_head = 0  # of the heads that a part of attention has
 
     def forward(self, batch: Batch) -> Decisions:
         """What is to be dropped now: nothing in evaluation."""
         if not self.training or self.probability == 0.0:
             return {"dropout": 0.0, "keys_T": None}
         keys_T = row_keys(batch.dropout_key, self.site, batch.token_samples(), batch.positions_T)
+        keys_T = from_head(keys_T, self.first_head) if self.first_head else keys_T
         return {"dropout": self.probability, "keys_T": keys_T}

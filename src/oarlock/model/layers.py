@@ -10,6 +10,7 @@ from oarlock.batches import Batch
 from oarlock.config import ModelConfig
 from oarlock.model.dropout import Dropout
 from oarlock.model.embeddings import RotaryTable
+from oarlock.parallel import Cut
 
 
 class Linear(nn.Linear):
@@ -62,6 +63,12 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(config, config.hidden_size, 3 * config.hidden_size, bias)
         self.out = Linear(config, config.hidden_size, config.hidden_size, bias)
 
+    def split(self, index: int, count: int) -> dict[str, Cut]:
+        """Become one of several parts: some of the heads."""
+        self.num_heads //= count
+        self.dropout.first_head = index * self.num_heads
+        return {"qkv": Cut(0, groups=3), "out": Cut(1)}
+
     def forward(self, x_TD: Tensor, batch: Batch) -> Tensor:
         """Attention output before the residual sum, [T, D]."""
         qkv_T3Hd = self.qkv(x_TD).unflatten(1, (3, self.num_heads, self.head_size))
@@ -82,6 +89,10 @@ class SelfAttention(nn.Module):
 class GeluMLP(nn.Module):
     """Two linear layers with a GELU between them."""
 
+    def split(self, index: int, count: int) -> dict[str, Cut]:
+        """Become one of several parts: some of the intermediate features."""
+        return {"up": Cut(0), "down": Cut(1)}
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.form = config.ops.get("bias_gelu", "auto")
@@ -96,6 +107,10 @@ class GeluMLP(nn.Module):
 
 class GegluMLP(nn.Module):
     """A gated linear unit with GELU, without biases."""
+
+    def split(self, index: int, count: int) -> dict[str, Cut]:
+        """Become one of several parts: some of the intermediate features."""
+        return {"up": Cut(0, groups=2), "down": Cut(1)}
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

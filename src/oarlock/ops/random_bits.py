@@ -52,6 +52,11 @@ def head_keys(keys_T: Tensor, num_heads: int) -> Tensor:
     return _mix(keys_T[:, None] + heads)
 
 
+def from_head(keys_T: Tensor, first_head: int) -> Tensor:
+    """Keys of tokens [T] of which `head_keys` makes those of the heads from `first_head` on."""
+    return keys_T + _signed(first_head * _MIX2)
+
+
 def keep_bits(keys_R: Tensor, num_columns: int, probability: float) -> Tensor:
     """Which elements dropout keeps, each with 1 - `probability`: int16 [R, num_columns], all bits set or none."""
     num_hashes = -(-num_columns // _LANES)

@@ -6,12 +6,26 @@ from torch import nn
 
 from oarlock.config import Plan
 from oarlock.parallel.groups import Groups, Place, connect, disconnect, place
-from oarlock.parallel.layout import DTYPES, Layout, Part
+from oarlock.parallel.layout import DTYPES, Block, Cut, Layout, Part
 from oarlock.parallel.local import Local
 from oarlock.parallel.recompute import recompute
 from oarlock.parallel.sharded import Sharded
 
-__all__ = ["DTYPES", "Groups", "Layout", "Local", "Part", "Place", "Sharded", "apply", "connect", "disconnect", "place"]
+__all__ = [
+    "DTYPES",
+    "Block",
+    "Cut",
+    "Groups",
+    "Layout",
+    "Local",
+    "Part",
+    "Place",
+    "Sharded",
+    "apply",
+    "connect",
+    "disconnect",
+    "place",
+]
 
 
 def apply(plan: Plan, groups: Groups, model: nn.Module, layers: Sequence[nn.Module], precision: str) -> Layout:
@@ -21,6 +35,6 @@ def apply(plan: Plan, groups: Groups, model: nn.Module, layers: Sequence[nn.Modu
     """
     if plan.recompute:
         recompute(layers)
-    if groups.data.size == 1:
+    if groups.world.size == 1:
         return Local(model, precision)
     return Sharded(model, layers, plan, groups, precision)

@@ -109,12 +109,16 @@ class Groups(NamedTuple):
     shard: Group
     """Processes that share one state out among them."""
     data: Group
-    """All that train on sequences of their own: the two above together."""
+    """Those of the two above together: they train on sequences of their own, with the same part of the layers."""
+    tensor: Group
+    """Processes that each compute a part of every layer, for the same sequences."""
+    world: Group
+    """All."""
 
     def sum(self, number: float) -> float:
         """The sum of everybody's number; they wait for each other, and for no device."""
         total = torch.tensor(number, dtype=torch.float64)
-        self.data.all_reduce(total)()
+        self.world.all_reduce(total)()
         return total.item()
 
     def anybody(self, flag: bool) -> bool:
@@ -123,9 +127,9 @@ class Groups(NamedTuple):
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
         """Everybody's numbers, by rank."""
-        table = torch.zeros(self.data.size, len(numbers), dtype=torch.float64)
-        table[self.data.rank] = torch.tensor(numbers, dtype=torch.float64)
-        self.data.all_reduce(table)()
+        table = torch.zeros(self.world.size, len(numbers), dtype=torch.float64)
+        table[self.world.rank] = torch.tensor(numbers, dtype=torch.float64)
+        self.world.all_reduce(table)()
         rows: list[list[float]] = table.tolist()
         return rows
 
@@ -136,7 +140,7 @@ class Groups(NamedTuple):
     @classmethod
     def alone(cls) -> "Groups":
         """Of a process that has no others."""
-        return cls(Group(), Group(), Group())
+        return cls(Group(), Group(), Group(), Group(), Group())
 
 
 def connect(plan: Plan, device: torch.device) -> Groups:
@@ -146,12 +150,15 @@ def connect(plan: Plan, device: torch.device) -> Groups:
         return Groups.alone()
     if not dist.is_initialized():
         dist.init_process_group(BACKENDS[device.type], timeout=timedelta(seconds=2 * plan.patience))
-    mesh = init_device_mesh(device.type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
-    replicate, shard = (
-        Group(mesh.get_local_rank(axis), mesh.size(number), mesh.get_group(axis))
-        for number, axis in enumerate(("replicate", "shard"))
+    shape = {"replicate": plan.replicate, "shard": plan.shard, "tensor": plan.tensor}
+    mesh = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    replicate, shard, tensor = (
+        Group(mesh.get_local_rank(axis), size, mesh.get_group(axis)) for axis, size in shape.items()
     )
-    return Groups(replicate, shard, Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD))
+    columns = mesh.mesh.flatten(0, 1).T.tolist()  # the processes of each part of the layers
+    handle, _ = dist.new_subgroups_by_enumeration(columns)
+    data = Group(replicate.rank * shard.size + shard.rank, replicate.size * shard.size, handle)
+    return Groups(replicate, shard, data, tensor, Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD))
 
 
 def disconnect() -> None:

@@ -20,6 +20,33 @@ class Part(NamedTuple):
     """Whether this process is the one that keeps it: replicas hold the same."""
 
 
+class Cut(NamedTuple):
+    """How a parameter is cut into equal blocks."""
+
+    dim: int
+    groups: int = 1
+    """Along the dimension lie so many matrices side by side, each of which is cut: queries, keys and values, say."""
+
+
+class Block(NamedTuple):
+    """One of the blocks that a parameter was cut into."""
+
+    dim: int
+    groups: int
+    number: int
+    parts: int
+
+    def of(self, whole: Tensor) -> Tensor:
+        """This block of a parameter, or of a tensor of its shape."""
+        blocks: Tensor = whole.unflatten(self.dim, (self.groups, self.parts, -1))
+        return blocks.select(self.dim + 1, self.number).flatten(self.dim, self.dim + 1)
+
+    def join(self, blocks: Sequence[Tensor]) -> Tensor:
+        """The whole, from all blocks in their order."""
+        pieces = [block.unflatten(self.dim, (self.groups, -1)) for block in blocks]
+        return torch.stack(pieces, dim=self.dim + 1).flatten(self.dim, self.dim + 2)
+
+
 class Layout(ABC):
     """A model's master weights and where they are: the training step is the same for all of them."""
 
@@ -27,7 +54,14 @@ class Layout(ABC):
     """The fp32 weights that this process's optimizer acts on, by the plain model's parameter names."""
 
     shapes: dict[str, torch.Size]
-    """Of all of the model's parameters, by name. A master that is only a part of its parameter is flat."""
+    """Of all of the model's parameters, or of the blocks that this process computes with, by name. A master that is
+    only a part of that is flat."""
+    blocks: dict[str, Block]
+    """Which block of a parameter that is, where it was cut."""
+    copies: frozenset[str]
+    """The masters that another process holds too, and counts and saves."""
+    num_parameters: int
+    """Of the whole model."""
     starts: dict[str, int]
     """Of the masters that are parts of their parameters: the first element, of the flattened parameter."""
     part: Part

@@ -32,7 +32,8 @@ class Local(Layout):
                     parameter.grad_dtype = torch.float32
                     parameter.register_post_accumulate_grad_hook(partial(_hand_over_gradient, self.masters[name]))
         self.shapes = {name: master.shape for name, master in self.masters.items()}
-        self.starts, self.part = {}, Part()
+        self.starts, self.blocks, self.copies, self.part = {}, {}, frozenset(), Part()
+        self.num_parameters = sum(master.numel() for master in self.masters.values())
 
     @contextmanager
     def awake(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from oarlock.config import Plan
 from oarlock.parallel.groups import Group, Groups
 from oarlock.parallel.layout import DTYPES, Layout, Part
+from oarlock.parallel.tensor import split
 from oarlock.parallel.unit import Unit
 
 
@@ -36,6 +37,9 @@ class Sharded(Layout):
         """Takes the model's parameters over: each of its `layers`, in the order of the forward pass, is a unit of its
         own, and the rest is one. Every process brings a model with the same weights.
         """
+        whole = {name: parameter.shape for name, parameter in model.named_parameters()}
+        self.num_parameters = sum(shape.numel() for shape in whole.values())
+        self.blocks = split(model, groups.tensor) if groups.tensor.size > 1 else {}
         self._groups = groups
         self._stage = plan.shard_stage
         shard, self._replicas = (groups.shard, groups.replicate) if self._stage else (Group(), groups.data)
@@ -59,10 +63,12 @@ class Sharded(Layout):
             layer.register_forward_pre_hook(partial(self._before_layer, number))
             layer.register_forward_hook(partial(self._after_layer, number))
         segments = {name: segment for unit in self._order for name, segment in unit.segments.items()}
-        self.shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        self.shapes = whole | {name: parameter.shape for name, parameter in model.named_parameters()}
         self.masters = {name: segments[name].weights for name in self.shapes if name in segments}
         self.starts = {n: s.start for n, s in segments.items() if s.weights.numel() < self.shapes[n].numel()}
-        self.part = Part(shard.rank, shard.size, self._replicas.rank == 0)
+        self.copies = frozenset(self.masters.keys() - self.blocks.keys() if groups.tensor.rank > 0 else ())
+        number, of = groups.tensor.rank * shard.size + shard.rank, groups.tensor.size * shard.size
+        self.part = Part(number, of, self._replicas.rank == 0)
 
     @contextmanager
     def awake(self) -> Iterator[None]:
@@ -99,18 +105,22 @@ class Sharded(Layout):
         return values
 
     def whole_sums(self, sums: Tensor, names: Sequence[str]) -> Tensor:
-        """Added up over the processes that share; each brings those of the parameters that it has a part of."""
+        """Added up over the processes that hold parts; each brings those of the parameters that it has a part of."""
+        counted = torch.tensor([name not in self.copies for name in names], device=sums.device)
         number = {name: i for i, name in enumerate(self.shapes)}
         columns = torch.tensor([number[name] for name in names], device=sums.device)
-        every = sums.new_zeros(*sums.shape[:-1], len(number)).index_copy_(-1, columns, sums)
-        self._shard.all_reduce(every)()
+        every = sums.new_zeros(*sums.shape[:-1], len(number)).index_copy_(-1, columns, sums * counted)
+        self._over_parts(every)
         return every.index_select(-1, columns)
 
     def norm(self, norm: Tensor) -> Tensor:
-        """The root of the sum of the squares of the processes that share."""
-        square = norm.double().square()
-        self._shard.all_reduce(square)()
-        return square.sqrt().to(norm.dtype)
+        """The root of the sum of the squares of the processes that hold parts."""
+        return self._over_parts(norm.double().square()).sqrt().to(norm.dtype)
+
+    def _over_parts(self, values: Tensor) -> Tensor:
+        self._shard.all_reduce(values)()
+        self._groups.tensor.all_reduce(values)()
+        return values
 
     @torch.no_grad()
     def _one_gradient(self, unit: Unit, _: Tensor) -> None:

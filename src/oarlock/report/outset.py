@@ -7,7 +7,7 @@ import torch
 
 from oarlock.config import RunConfig
 from oarlock.corpus import Dataset
-from oarlock.model import MaskedLM, flops_per_token
+from oarlock.model import flops_per_token
 from oarlock.ops import OPERATORS, gemm_rate, serving_form
 from oarlock.parallel import DTYPES, Groups
 from oarlock.report.facts import RunFacts
@@ -16,7 +16,7 @@ from oarlock.report.facts import RunFacts
 def run_facts(
     config: RunConfig,
     dataset: Dataset,
-    model: MaskedLM,
+    num_parameters: int,
     device: torch.device,
     groups: Groups,
     before: RunFacts,
@@ -30,10 +30,10 @@ def run_facts(
     return RunFacts(
         oarlock_version=version("oarlock"),
         torch_version=torch.__version__,
-        device=f"{groups.data.size} x {name}" if groups.data.size > 1 else name,
+        device=f"{groups.world.size} x {name}" if groups.world.size > 1 else name,
         gemm_rate=groups.sum(gemm_rate(device, DTYPES[config.precision])),
         flops_per_token=flops,
-        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        num_parameters=num_parameters,
         unigram_baseline=dataset.manifest.unigram_baseline,
         steps=config.steps,
         status="running",

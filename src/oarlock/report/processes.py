@@ -12,7 +12,7 @@ KILOBYTE = 1024  # of `ru_maxrss` on Linux
 
 def process_facts(groups: Groups, device: torch.device, seconds: float) -> tuple[ProcessFacts, ...]:
     """Of every process, by rank, after so many seconds of training; none where there is one alone. All must call it."""
-    if groups.data.size == 1:
+    if groups.world.size == 1:
         return ()
     waited = sum(sum(group.waited.values()) for group in groups)
     sent = sum(sum(group.sent.values()) for group in groups)

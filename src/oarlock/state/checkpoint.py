@@ -238,7 +238,7 @@ def _state_file(snapshot: Snapshot) -> StateFile:
 
 def _write_part(folder: Path, snapshot: Snapshot) -> dict[str, Checksum]:
     """Write what the process holds; returns its files' checksums."""
-    metadata = metadata_of(snapshot.starts, snapshot.shapes) if snapshot.part.of > 1 else None
+    metadata = metadata_of(snapshot.pieces) if snapshot.part.of > 1 else None
     model, optimizer = (folder / part_name(name, snapshot.part) for name in (MODEL, OPTIMIZER))
     write_tensors(model, snapshot.weights, metadata)
     state = {f"{name}.{key}": tensor for name, of in snapshot.optimizer.items() for key, tensor in of.items()}

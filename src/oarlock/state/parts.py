@@ -2,15 +2,15 @@
 
 Each writes `model-00002-of-00004.safetensors` and `optimizer-...` into one folder, then `checksums-...`, which says
 that it is done; the first waits for all, and completes the folder. They meet in the files: no process group has a part
-in it, so nobody's training waits. A tensor that is a part of a parameter is flat; the files' metadata tell where it
-starts, and the parameter's shape.
+in it, so nobody's training waits. A tensor that is a part of a parameter, or of a block that it was cut into, is flat;
+the files' metadata tell where it starts, the shape, and which block.
 """
 
 import errno
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +18,14 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from oarlock.parallel import Part
+from oarlock.parallel import Block, Part
 from oarlock.state.files import read_tensors
 
 PATIENCE = 600.0  # seconds
 PAUSE = 0.02  # seconds
 FAILED = "failed-"
 PIECES = "pieces"
+WHOLE = Block(0, 1, 0, 1)
 
 
 def part_name(name: str, part: Part) -> str:
@@ -35,9 +36,9 @@ def part_name(name: str, part: Part) -> str:
     return f"{stem}-{part.number + 1:05d}-of-{part.of:05d}{dot}{suffix}"
 
 
-def metadata_of(starts: Mapping[str, int], shapes: Mapping[str, torch.Size]) -> dict[str, str]:
-    """What the files of a part carry: by parameter, its part's first element and its shape."""
-    return {PIECES: json.dumps({name: [start, list(shapes[name])] for name, start in starts.items()})}
+def metadata_of(pieces: Mapping[str, tuple[int, Sequence[int], Block | None]]) -> dict[str, str]:
+    """What the files of a part carry: by parameter, its part's first element, its block's shape, and which block."""
+    return {PIECES: json.dumps({name: [start, list(shape), block] for name, (start, shape, block) in pieces.items()})}
 
 
 def read_parts(paths: list[Path], parameter_of: Callable[[str], str]) -> dict[str, Tensor]:
@@ -46,21 +47,25 @@ def read_parts(paths: list[Path], parameter_of: Callable[[str], str]) -> dict[st
     Raises ValueError where a file is none, or the parts of a tensor are not all of it.
     """
     whole: dict[str, Tensor] = {}
-    seen: dict[str, int] = {}
+    cut: dict[str, dict[Block, Tensor]] = {}
+    missing: dict[str, int] = {}
     for path in paths:
-        tensors = read_tensors(path)
         pieces = _pieces(path)
-        for key, tensor in tensors.items():
-            start, shape = pieces.get(parameter_of(key), (0, ()))
-            if not shape or tensor.ndim == 0:
+        for key, tensor in read_tensors(path).items():
+            start, shape, block = pieces.get(parameter_of(key), (0, tensor.shape, WHOLE))
+            if tensor.ndim == 0 or (block.parts == 1 and tensor.shape == torch.Size(shape)):
                 whole[key] = tensor
                 continue
-            into = whole.setdefault(key, torch.empty(shape, dtype=tensor.dtype))
-            into.view(-1)[start : start + tensor.numel()] = tensor
-            seen[key] = seen.get(key, 0) + tensor.numel()
-    for key, count in seen.items():
-        if count != whole[key].numel():
-            raise ValueError(f"{paths[0].parent}: the parts of {key} hold {count} of its {whole[key].numel()} elements")
+            blocks = cut.setdefault(key, {})
+            if block not in blocks:
+                blocks[block] = torch.empty(shape, dtype=tensor.dtype)
+                missing[key] = missing.get(key, blocks[block].numel() * block.parts)
+            blocks[block].view(-1)[start : start + tensor.numel()] = tensor.flatten()
+            missing[key] -= tensor.numel()
+    for key, blocks in cut.items():
+        if missing[key] != 0:
+            raise ValueError(f"{paths[0].parent}: the parts of {key} lack {missing[key]} elements")
+        whole[key] = next(iter(blocks)).join([blocks[block] for block in sorted(blocks)])
     return whole
 
 
@@ -105,7 +110,8 @@ def _await(there: Callable[[], bool], folder: Path) -> None:
         time.sleep(PAUSE)
 
 
-def _pieces(path: Path) -> dict[str, tuple[int, list[int]]]:
+def _pieces(path: Path) -> dict[str, tuple[int, list[int], Block]]:
     with safe_open(path, framework="pt") as file:
         text = (file.metadata() or {}).get(PIECES, "{}")
-    return {name: (start, shape) for name, (start, shape) in json.loads(text).items()}
+    pieces = json.loads(text).items()
+    return {name: (start, shape, Block(*block) if block else WHOLE) for name, (start, shape, block) in pieces}

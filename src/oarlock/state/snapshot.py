@@ -2,16 +2,27 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from oarlock.parallel import Layout, Part
+from oarlock.parallel import Block, Layout, Part
 from oarlock.state.names import by_plain_name
 from oarlock.state.optimizers import OptimizerState, load_optimizer_state, optimizer_state, tensor_differences
 
 WHOLE = Part()
+
+
+class Piece(NamedTuple):
+    """What a tensor is of a parameter: a flat part, unless it is all, of a block, unless that is all."""
+
+    start: int
+    """First element, of the flattened block."""
+    shape: torch.Size
+    """Of the block."""
+    block: Block | None
 
 
 def _nothing() -> None:
@@ -36,10 +47,8 @@ class Snapshot:
     """`trajectory_digest` of the run's configuration."""
     part: Part = WHOLE
     """Which part of the state this is."""
-    starts: dict[str, int] = field(default_factory=dict)
-    """Of the weights that are flat parts of their parameters: the first element."""
-    shapes: dict[str, torch.Size] = field(default_factory=dict)
-    """Of those parameters."""
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    """What the weights are of their parameters, where they are not all of them."""
     wait: Callable[[], None] = _nothing
     """Returns once the tensors hold their values: copies from a GPU are still under way when a snapshot is taken."""
 
@@ -67,16 +76,16 @@ def take_snapshot(
     """
     parameters = by_plain_name(named_parameters)
     state = optimizer_state(optimizers, parameters)
+    copies = layout.copies if layout else ()
     return Snapshot(
         step=step,
-        weights={name: _copy(parameter) for name, parameter in parameters.items()},
-        optimizer={name: {key: _copy(value) for key, value in of.items()} for name, of in state.items()},
+        weights={name: _copy(parameter) for name, parameter in parameters.items() if name not in copies},
+        optimizer={n: {key: _copy(value) for key, value in of.items()} for n, of in state.items() if n not in copies},
         progress=dict(progress),
         seed=seed,
         config_digest=config_digest,
         part=layout.part if layout else WHOLE,
-        starts=layout.starts if layout else {},
-        shapes={name: layout.shapes[name] for name in layout.starts} if layout else {},
+        pieces=_pieces(layout) if layout else {},
         wait=_copies_done(parameters.values()),
     )
 
@@ -88,14 +97,18 @@ def cut(snapshot: Snapshot, layout: Layout) -> Snapshot:
     elsewhere = layout.shapes.keys() - layout.masters.keys()
 
     def piece(name: str, tensor: Tensor) -> Tensor:
-        if name not in layout.starts or tensor.shape != layout.shapes[name]:
+        block, shape = layout.blocks.get(name), layout.shapes[name]
+        if tensor.ndim and block and tensor.shape[block.dim] == shape[block.dim] * block.parts:
+            tensor = block.of(tensor)
+        if name not in layout.starts or tensor.shape != shape:
             return tensor
         start = layout.starts[name]
         return tensor.flatten()[start : start + layout.masters[name].numel()]
 
-    weights = {name: piece(name, w) for name, w in snapshot.weights.items() if name not in elsewhere}
+    known = layout.shapes.keys()
+    weights = {n: piece(n, w) if n in known else w for n, w in snapshot.weights.items() if n not in elsewhere}
     optimizer = {
-        name: {key: piece(name, value) for key, value in state.items()}
+        name: {key: piece(name, value) if name in known else value for key, value in state.items()}
         for name, state in snapshot.optimizer.items()
         if name not in elsewhere
     }
@@ -122,6 +135,14 @@ def restore(
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(snapshot.weights[name])
+
+
+def _pieces(layout: Layout) -> dict[str, Piece]:
+    return {
+        name: Piece(layout.starts.get(name, 0), layout.shapes[name], layout.blocks.get(name))
+        for name in layout.masters
+        if name in layout.starts or name in layout.blocks
+    }
 
 
 def _copy(tensor: Tensor) -> Tensor:

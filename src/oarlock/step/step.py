@@ -88,7 +88,7 @@ def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float)
             partial_loss.backward()
             loss += partial_loss.detach()
     layout.finish_gradients()
-    grad_norm = limit_gradients(learner.optimizers, learner.clip_norm, layout.norm)
+    grad_norm = limit_gradients(learner.optimizers, learner.clip_norm, layout)
     set_learning_rate(learner.optimizers, learning_rate_share)
     for optimizer in learner.optimizers:
         optimizer.step()
