@@ -50,8 +50,9 @@ def read_parts(paths: list[Path], parameter_of: Callable[[str], str]) -> dict[st
     cut: dict[str, dict[Block, Tensor]] = {}
     missing: dict[str, int] = {}
     for path in paths:
+        tensors = read_tensors(path)
         pieces = _pieces(path)
-        for key, tensor in read_tensors(path).items():
+        for key, tensor in tensors.items():
             start, shape, block = pieces.get(parameter_of(key), (0, tensor.shape, WHOLE))
             if tensor.ndim == 0 or (block.parts == 1 and tensor.shape == torch.Size(shape)):
                 whole[key] = tensor
