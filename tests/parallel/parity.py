@@ -26,8 +26,8 @@ MAX_TOKENS = 128
 ALL = Block(0, 1, 0, 1)
 Weights = dict[str, tuple[tuple[int, tuple[int, ...], Block | None], NDArray[np.float32]]]
 """By name: which part of which block of the parameter a process holds, and that part."""
-Case = tuple[str, str, Plan]
-"""Architecture, optimizer and plan."""
+Case = tuple[str, str, Plan] | tuple[str, str, Plan, str]
+"""Architecture, optimizer, plan and, unless it is fp32, precision."""
 
 
 class Run(NamedTuple):
@@ -86,9 +86,9 @@ def held(learner: Learner, tensors: Mapping[str, Tensor]) -> Weights:
     return found
 
 
-def train(kind: str, optimizer: str, plan: Plan) -> Run:
+def train(kind: str, optimizer: str, plan: Plan, precision: str = "fp32") -> Run:
     """20 steps and an evaluation."""
-    learner, groups, batches, held_out = setting(kind, optimizer, plan)
+    learner, groups, batches, held_out = setting(kind, optimizer, plan, precision)
     for group in groups:
         group.sent.clear()
     steps = list(batches(1, STEPS))

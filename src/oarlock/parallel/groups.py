@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.functional import pad
 
 from oarlock.config import Plan
 
@@ -62,9 +63,8 @@ class Group:
                 whole.copy_(share)
             return _nothing
         self.sent["all_gather"] += share.nbytes * (self.size - 1)
-        # As bits: gloo does not know every type.
-        bits = torch.int16 if whole.element_size() == 2 else torch.int32
-        work = _all_gather(whole.view(bits), share.view(bits), group=self.handle, async_op=True)
+        # As bytes: gloo does not know every type.
+        work = _all_gather(whole.view(torch.uint8), share.view(torch.uint8), group=self.handle, async_op=True)
         return partial(self._wait, "all_gather", work)
 
     def reduce_scatter(self, whole: Tensor) -> Callable[[], Tensor]:
@@ -86,9 +86,28 @@ class Group:
         """Begin to add up everybody's `values` in place; call what comes back to wait for them."""
         if self.size == 1:
             return _nothing
+        if values.dtype == torch.bfloat16 and not values.is_cuda:
+            return self._all_reduce_bf16(values)
         self.sent["all_reduce"] += 2 * values.nbytes * (self.size - 1) // self.size
         work = dist.all_reduce(values, group=self.handle, async_op=True)
         return partial(self._wait, "all_reduce", work)
+
+    def _all_reduce_bf16(self, values: Tensor) -> Callable[[], None]:
+        """What gloo does not have: each process adds up its part of everybody's values, in fp32, and hands it out."""
+        length = -(-values.numel() // self.size)
+        rows = pad(values.flatten(), (0, length * self.size - values.numel())).view(self.size, length)
+        self.sent["all_reduce"] += 2 * rows[0].nbytes * (self.size - 1)
+        parts = torch.empty_like(rows)
+        work = dist.all_to_all_single(parts.view(torch.uint8), rows.view(torch.uint8), group=self.handle, async_op=True)
+
+        def finish() -> None:
+            self._wait("all_reduce", work)
+            total = parts.float().sum(dim=0).to(values.dtype)
+            share, whole = total.view(torch.uint8), rows.view(-1).view(torch.uint8)
+            self._wait("all_reduce", _all_gather(whole, share, group=self.handle, async_op=True))
+            values.copy_(rows.view(-1)[: values.numel()].view(values.shape))
+
+        return finish
 
     def _wait(self, collective: str, work: dist.Work | None) -> None:
         assert work is not None
