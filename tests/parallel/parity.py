@@ -26,8 +26,8 @@ MAX_TOKENS = 128
 ALL = Block(0, 1, 0, 1)
 Weights = dict[str, tuple[tuple[int, tuple[int, ...], Block | None], NDArray[np.float32]]]
 """By name: which part of which block of the parameter a process holds, and that part."""
-Case = tuple[str, str, Plan] | tuple[str, str, Plan, str]
-"""Architecture, optimizer, plan and, unless it is fp32, precision."""
+Case = tuple[str, str, Plan] | tuple[str, str, Plan, str] | tuple[str, str, Plan, str, int, int]
+"""Architecture, optimizer, plan and, where they are not fp32, 400 and 21, precision, samples and sequences a step."""
 
 
 class Run(NamedTuple):
@@ -55,9 +55,11 @@ class Setting(NamedTuple):
     held_out: list[Batch]
 
 
-def setting(kind: str, optimizer: str, plan: Plan, precision: str = "fp32") -> Setting:
-    """A model with dropout, 21 sequences a step, several micro-batches."""
-    dataset = toy_dataset(400)
+def setting(
+    kind: str, optimizer: str, plan: Plan, precision: str = "fp32", samples: int = 400, sequences: int = 21
+) -> Setting:
+    """A model with dropout, by default 21 sequences a step and several micro-batches."""
+    dataset = toy_dataset(samples)
     config = ModelConfig(
         kind=kind, vocab_size=dataset.manifest.vocab_size, hidden_size=32, num_layers=3, num_heads=2,
         intermediate_size=48, max_length=64, dropout=0.1, attention_dropout=0.1, pooler=kind == "bert",
@@ -66,7 +68,7 @@ def setting(kind: str, optimizer: str, plan: Plan, precision: str = "fp32") -> S
     groups = connect(plan, CPU)
     learner = build_learner(build_model(config, seed=3), OptimizerConfig(name=optimizer), precision, plan, groups)
     mine = {"rank": groups.data.rank, "world_size": groups.data.size}
-    batch = BatchConfig(sequences=21, max_tokens_per_microbatch=MAX_TOKENS)
+    batch = BatchConfig(sequences=sequences, max_tokens_per_microbatch=MAX_TOKENS)
 
     def batches(first: int, last: int) -> Iterator[GlobalBatch]:
         return training_batches(dataset, batch, MaskingConfig(), seed=1, first_step=first, last_step=last, **mine)
@@ -86,9 +88,11 @@ def held(learner: Learner, tensors: Mapping[str, Tensor]) -> Weights:
     return found
 
 
-def train(kind: str, optimizer: str, plan: Plan, precision: str = "fp32") -> Run:
+def train(
+    kind: str, optimizer: str, plan: Plan, precision: str = "fp32", samples: int = 400, sequences: int = 21
+) -> Run:
     """20 steps and an evaluation."""
-    learner, groups, batches, held_out = setting(kind, optimizer, plan, precision)
+    learner, groups, batches, held_out = setting(kind, optimizer, plan, precision, samples, sequences)
     for group in groups:
         group.sent.clear()
     steps = list(batches(1, STEPS))

@@ -58,3 +58,16 @@ def test_bf16_follows_one_process() -> None:
     for case, *runs in zip(cases, *run_distributed(train_all, 2, cases), strict=True):
         assert runs[0][:3] == runs[1][:3]
         np.testing.assert_allclose(runs[0].losses, expected[case[0]].losses, rtol=1e-3, err_msg=str(case))
+
+
+def test_d56_processes_without_sequences_keep_step() -> None:
+    """5 documents, 3 a step, on 4 processes: one of them never has any, an epoch does not divide, and nobody waits."""
+    cases: list[Case] = [
+        ("bert", "adamw", plan, "fp32", 5, 3)
+        for plan in (Plan(), *(Plan(shard=4, shard_stage=stage) for stage in (1, 2, 3)), Plan(tensor=2))
+    ]
+    expected = train("bert", "adamw", Plan(), "fp32", 5, 3)
+    for case, *runs in zip(cases, *run_distributed(train_all, 4, cases), strict=True):
+        for run in runs:
+            for ours, theirs in zip(run[:3], expected[:3], strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=CLOSE, err_msg=str(case))
