@@ -285,3 +285,21 @@ def test_is_captured_whole(form: str, dtype: torch.dtype) -> None:
 
 def forward_only(qkv: Tensor, cu_seqlens: Tensor, form: str) -> Tensor:
     return attention(qkv, cu_seqlens, 30, window=4, form=form)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("lies", ((0, 4, 400), (0, 6, 4, 8), (0, 4), (-4, 8), (8,), ()))
+def test_boundaries_that_are_not_those_of_the_tokens_are_refused(lies: tuple[int, ...], dtype: torch.dtype) -> None:
+    qkv = random_qkv(8, size=16).to(dtype)
+    with pytest.raises(ValueError, match="cu_seqlens must ascend from 0 to the 8 tokens"):
+        attention(qkv, torch.tensor(lies, dtype=torch.int32), 8)
+
+
+def test_what_is_no_attention_is_refused() -> None:
+    qkv, whole = random_qkv(8, size=16), torch.tensor([0, 8], dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"not \(8, 3, 3\) and None"):
+        attention(qkv[:, :, :, 0], whole, 8)
+    with pytest.raises(ValueError, match="and -3"):
+        attention(qkv, whole, 8, window=-3)
+    with pytest.raises(ValueError, match="a key of each of the 8 tokens"):
+        attention(qkv, whole, 8, dropout=0.5, keys_T=torch.zeros(3, dtype=torch.int64))

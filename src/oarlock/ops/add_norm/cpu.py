@@ -16,10 +16,10 @@ def forward(
     """Normed, total, and mean and reciprocal deviation of each row in fp32."""
     if not native.serves(x, residual, weight, *([] if bias is None else [bias])):
         return reference.forward(x, residual, weight, bias, epsilon, keys, dropout)
-    assert residual.shape == x.shape
-    assert x.shape[1:] == weight.shape
-    assert bias is None or bias.shape == weight.shape
-    assert not dropout or keys.shape == x.shape[:1]
+    native.demand(residual.shape == x.shape, f"x is {tuple(x.shape)}, the residual {tuple(residual.shape)}")
+    native.demand(x.shape[1:] == weight.shape, f"x is {tuple(x.shape)}, the weight {tuple(weight.shape)}")
+    native.demand(bias is None or bias.shape == weight.shape, "weight and bias are not of one shape")
+    native.demand(not dropout or keys.shape == x.shape[:1], "dropout needs a key of each token")
     x, residual, weight, keys = x.contiguous(), residual.contiguous(), weight.contiguous(), keys.contiguous()
     normed, total = torch.empty_like(x), torch.empty_like(x)
     stats = x.new_empty(len(x), 2, dtype=torch.float32)

@@ -73,7 +73,11 @@ def attention(
         dropout: probability with which a probability is dropped; needs `keys_T`.
         keys_T: row keys of the tokens (`random_bits.row_keys`), int64.
         form: `auto` or `reference`.
+
+    Raises ValueError for a shape or a window that is none, and on a CPU for boundaries that do not fit the tokens.
     """
+    if qkv_T3Hd.ndim != 4 or qkv_T3Hd.shape[1] != 3 or (window is not None and window < 0):
+        raise ValueError(f"qkv must be [T, 3, H, d] and a window 0 or more, not {tuple(qkv_T3Hd.shape)} and {window}")
     scale = qkv_T3Hd.shape[-1] ** -0.5
     if keys_T is None:
         keys_T = cu_seqlens_S1.new_empty(0, dtype=torch.int64)

@@ -26,6 +26,7 @@ def forward(
     qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, window: int, scale: float, keys: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:
     """Output [T, H, d], and the logarithm of each row's sum of exponentials, fp32 [H, T]."""
+    _check(qkv, cu_seqlens, keys, dropout)
     if not _serves(qkv):
         return grouped.forward(qkv, cu_seqlens, max_seqlen, window, scale, keys, dropout)
     num_tokens, _, num_heads, size = qkv.shape
@@ -59,6 +60,19 @@ def backward(
     bounds, keys = _bounds(cu_seqlens), keys.contiguous()
     _backward(grad, qkv, out, logsumexp, bounds, keys, grad_qkv, *shape, window, scale, dropout)
     return grad_qkv
+
+
+def _check(qkv: Tensor, cu_seqlens: Tensor, keys: Tensor, dropout: float) -> None:
+    num_tokens = qkv.shape[0]
+    bounds = cu_seqlens.tolist()
+    native.demand(
+        bounds[:1] == [0] and bounds[-1] == num_tokens and bounds == sorted(bounds),
+        f"cu_seqlens must ascend from 0 to the {num_tokens} tokens of qkv, not be {bounds[:3]} ... {bounds[-3:]}",
+    )
+    native.demand(
+        not dropout or keys.shape == (num_tokens,),
+        f"dropout needs a key of each of the {num_tokens} tokens, not {tuple(keys.shape)}",
+    )
 
 
 def _serves(qkv: Tensor) -> bool:

@@ -14,7 +14,7 @@ def forward(x: Tensor, bias: Tensor, tanh: bool) -> Tensor:
     """`gelu(x + bias)`."""
     if not native.serves(x, bias):
         return reference.forward(x, bias, tanh)
-    assert x.shape[1:] == bias.shape
+    native.demand(x.shape[1:] == bias.shape, f"x is {tuple(x.shape)}, the bias {tuple(bias.shape)}")
     x, bias = x.contiguous(), bias.contiguous()
     out = torch.empty_like(x)
     _forward(x, bias, out, *x.shape, tanh, x.dtype == torch.float32)

@@ -27,10 +27,10 @@ def forward(
         return reference.forward(tables, rows, weight, bias, epsilon, keys, dropout)
     tables, rows = [table.contiguous() for table in tables], [row.contiguous() for row in rows]
     num_tokens, size = len(rows[0]), len(weight)
-    assert all(table.shape[1:] == weight.shape for table in tables)
-    assert bias is None or bias.shape == weight.shape
-    assert all(len(row) == num_tokens for row in rows)
-    assert not dropout or len(keys) == num_tokens
+    native.demand(all(table.shape[1:] == weight.shape for table in tables), "tables and weight differ in their width")
+    native.demand(bias is None or bias.shape == weight.shape, "weight and bias are not of one shape")
+    native.demand(all(len(row) == num_tokens for row in rows), "tables have rows of different numbers of tokens")
+    native.demand(not dropout or len(keys) == num_tokens, "dropout needs a key of each token")
     out, stats = weight.new_empty(num_tokens, size), weight.new_empty(num_tokens, 2, dtype=torch.float32)
     outside = rows[0].new_empty(1)
     _forward(

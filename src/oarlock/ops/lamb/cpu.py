@@ -27,6 +27,10 @@ def measure_(
     settings = beta1, beta2, epsilon, weight_decay
     if not _serves([*weights, *first, *second, *steps], [*gradients, grad_scale, found_inf]):
         return reference.measure_(weights, gradients, first, second, steps, grad_scale, found_inf, *settings)
+    for name, tensors in (("gradients", gradients), ("first", first), ("second", second)):
+        fits = [x.shape for x in tensors] == [weight.shape for weight in weights]
+        native.demand(fits, f"{name} are not of the shapes of the weights")
+    native.demand(len(steps) == len(weights), f"{len(weights)} weights have {len(steps)} counters")
     gradients = [gradient.contiguous() for gradient in gradients]
     squares = torch.zeros(2, len(weights), dtype=torch.float64)
     sizes = _sizes(weights)

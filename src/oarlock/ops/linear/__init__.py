@@ -4,7 +4,7 @@
 
 The two products that give activations are torch's own (oneDNN, cuBLAS). A weight's gradient adds up thousands of
 tokens; here it is never rounded to bf16, so what the optimizer and a second micro-batch add to is exact. Its parameter
-must accept it (`Tensor.grad_dtype`, see `step/precision.py`).
+must accept it (`Tensor.grad_dtype`, see `parallel/local.py`).
 
 Suffixes: T tokens, I inputs, O outputs.
 """

@@ -75,6 +75,12 @@ def register(operator: str, kernels: Mapping[str, Callable[..., Any]]) -> None:
         library.register_form(operator, "cpu", f"compiled ({level()})", kernels)
 
 
+def demand(fits: bool, what: str) -> None:
+    """Raises ValueError where arguments do not fit each other: a kernel would read what is not theirs."""
+    if not fits:
+        raise ValueError(what)
+
+
 def serves(*tensors: Tensor) -> bool:
     """Whether kernels compute with tensors of these types: all fp32, or all bf16."""
     return tensors[0].dtype in DTYPES and all(tensor.dtype == tensors[0].dtype for tensor in tensors)

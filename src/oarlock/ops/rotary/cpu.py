@@ -19,8 +19,8 @@ def turn(qkv: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, back: bool) -
     qkv, positions, cos, sin = qkv.contiguous(), positions.contiguous(), cos.contiguous(), sin.contiguous()
     out, outside = torch.empty_like(qkv), positions.new_empty(1)
     num_tokens, _, num_heads, size = qkv.shape
-    assert cos.shape == sin.shape == (len(cos), size // 2)
-    assert positions.shape == (num_tokens,)
+    native.demand(cos.shape == sin.shape == (len(cos), size // 2), f"the table's width is not half of heads of {size}")
+    native.demand(positions.shape == (num_tokens,), f"{num_tokens} tokens need as many positions")
     wide = qkv.dtype == torch.float32
     _turn(qkv, positions, cos, sin, out, outside, num_tokens, num_heads, size // 2, len(cos), back, wide)
     if outside.item():
