@@ -97,7 +97,7 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
         if first:
             write_facts(run.local, facts)
             (run.local / "data_report.json").write_bytes((dataset.folder / "report.json").read_bytes())
-        mine = {"rank": groups.data.rank, "world_size": groups.data.size}
+        mine = groups.share_of_batches(plan)
         held_out = evaluation_batches(
             dataset,
             config.masking,
@@ -137,7 +137,7 @@ def pretrain(config: RunConfig, console: Console | None = None) -> RunResult:
             last = step == config.steps
             if step % config.evaluation.every == 0 or last:
                 with recorder.pause():
-                    loss, accuracy = evaluate(model, held_out, learner.layout)
+                    loss, accuracy = evaluate(model, held_out, learner)
                     recorder.evaluation(step, loss.item(), accuracy.item())
             if (step % config.checkpoint.every == 0 or last or stop) and learner.layout.part.kept:
                 saver.save(

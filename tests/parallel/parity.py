@@ -43,6 +43,8 @@ class Run(NamedTuple):
     """In all steps."""
     num_tokens: int
     """That this process computed with in all steps, fillers included."""
+    num_targets: int
+    """Among those."""
 
 
 class Setting(NamedTuple):
@@ -61,13 +63,13 @@ def setting(
     """A model with dropout, by default 21 sequences a step and several micro-batches."""
     dataset = toy_dataset(samples)
     config = ModelConfig(
-        kind=kind, vocab_size=dataset.manifest.vocab_size, hidden_size=32, num_layers=3, num_heads=2,
+        kind=kind, vocab_size=dataset.manifest.vocab_size, hidden_size=32, num_layers=4, num_heads=2,
         intermediate_size=48, max_length=64, dropout=0.1, attention_dropout=0.1, pooler=kind == "bert",
     )  # fmt: skip
     plan = plan.resolved(place().world_size)
     groups = connect(plan, CPU)
     learner = build_learner(build_model(config, seed=3), OptimizerConfig(name=optimizer), precision, plan, groups)
-    mine = {"rank": groups.data.rank, "world_size": groups.data.size}
+    mine = groups.share_of_batches(plan)
     batch = BatchConfig(sequences=sequences, max_tokens_per_microbatch=MAX_TOKENS)
 
     def batches(first: int, last: int) -> Iterator[GlobalBatch]:
@@ -98,12 +100,14 @@ def train(
     steps = list(batches(1, STEPS))
     results = [train_step(learner, step, 1.0) for step in steps]
     sent = dict(sum((group.sent for group in groups), Counter()))
-    loss, accuracy = evaluate(learner.model, held_out, learner.layout)
+    loss, accuracy = evaluate(learner.model, held_out, learner)
     losses, norms = ([one.item() for one in column] for column in zip(*results, strict=True))
     microbatches = [microbatch for step in steps for microbatch in step.microbatches]
     num_tokens = sum(microbatch.num_tokens for microbatch in microbatches)
+    num_targets = sum(microbatch.target_ids_M.numel() for microbatch in microbatches)
     weights = held(learner, {name: master.detach() for name, master in learner.masters.items()})
-    return Run(losses, norms, (loss.item(), accuracy.item()), weights, sent, len(microbatches), num_tokens)
+    counts = len(microbatches), num_tokens, num_targets
+    return Run(losses, norms, (loss.item(), accuracy.item()), weights, sent, *counts)
 
 
 def go_on(folder: Path, plan: Plan, first: int, last: int) -> tuple[list[float], Weights]:

@@ -11,15 +11,40 @@ from oarlock.testing.distributed import run_distributed
 
 CLOSE = 1e-5  # relative, fp32, over 20 steps
 
+STAGES = (1, 2, 3)
+SEQUENCES = {"tensor": 2, "sequence_parallel": True}
 PLANS = {
-    2: (Plan(), Plan(tensor=2), *(Plan(shard=2, shard_stage=stage) for stage in (0, 1, 2, 3))),
-    4: (
-        *(Plan(shard=4, shard_stage=stage) for stage in (1, 2, 3)),
-        *(Plan(shard=2, shard_stage=stage) for stage in (1, 2, 3)),
+    2: (
+        Plan(),
+        *(Plan(shard=2, shard_stage=stage) for stage in (0, *STAGES)),
         Plan(tensor=2),
-        *(Plan(shard=2, shard_stage=stage, tensor=2) for stage in (1, 2, 3)),
+        Plan(**SEQUENCES),
+        *(Plan(pipe=2, schedule=schedule) for schedule in ("gpipe", "1f1b", "interleaved", "zero-bubble")),
+        Plan(pipe=2, layers=(1, 3), microbatches=3),
     ),
-    8: (Plan(shard=2, shard_stage=1, tensor=2), Plan(shard=2, shard_stage=3, tensor=2, recompute=True)),
+    4: (
+        *(Plan(shard=4, shard_stage=stage) for stage in STAGES),
+        *(Plan(shard=2, shard_stage=stage) for stage in STAGES),
+        Plan(tensor=2),
+        Plan(**SEQUENCES),
+        *(Plan(shard=2, shard_stage=stage, tensor=2) for stage in STAGES),
+        Plan(shard=2, shard_stage=3, **SEQUENCES),
+        Plan(pipe=2),
+        *(Plan(pipe=2, shard=2, shard_stage=stage) for stage in STAGES),
+        Plan(pipe=2, tensor=2),
+        Plan(pipe=2, **SEQUENCES),
+        Plan(pipe=4),
+        Plan(pipe=2, shard=2, shard_stage=2, schedule="interleaved"),
+        Plan(pipe=2, shard=2, shard_stage=3, schedule="zero-bubble", recompute=True),
+    ),
+    8: (
+        Plan(shard=2, shard_stage=1, tensor=2),
+        Plan(shard=2, shard_stage=3, tensor=2, recompute=True),
+        Plan(pipe=2, shard=2, shard_stage=2, **SEQUENCES),
+        Plan(pipe=2, shard=2, shard_stage=3, tensor=2),
+        Plan(pipe=4, shard=2, shard_stage=1),
+    ),
+    16: (Plan(pipe=2, replicate=2, shard=2, shard_stage=3, **SEQUENCES),),
 }
 CASES: dict[int, list[Case]] = {
     size: [(kind, "adamw", plan) for plan in plans for kind in ("bert", "modernbert")] for size, plans in PLANS.items()
@@ -27,7 +52,9 @@ CASES: dict[int, list[Case]] = {
 # Not Muon: it makes matrices orthogonal in bf16, which turns the last digits of a gradient into the third of a weight.
 CASES[2] += [("bert", "lamb", Plan(shard=2, shard_stage=3))]
 CASES[4] += [("modernbert", "lamb", Plan(shard=2, shard_stage=1)), ("bert", "lamb", Plan(shard=2, tensor=2))]
+CASES[4] += [("bert", "lamb", Plan(pipe=2, **SEQUENCES))]
 CASES[2] += [("bert", name, Plan()) for name in ("lamb", "stableadamw")]
+CASES[2] += [("roberta", "adamw", Plan(pipe=2)), ("roberta", "adamw", Plan(**SEQUENCES))]
 
 
 @cache
@@ -52,7 +79,13 @@ def test_d07_equals_one_process(world_size: int) -> None:
 
 def test_bf16_follows_one_process() -> None:
     """As far as roundings allow, which fall otherwise where sums are cut: the losses of 20 steps to a thousandth."""
-    plans = Plan(), *(Plan(shard=2, shard_stage=stage) for stage in (1, 2, 3)), Plan(tensor=2)
+    plans = (
+        Plan(),
+        *(Plan(shard=2, shard_stage=stage) for stage in STAGES),
+        Plan(tensor=2),
+        Plan(**SEQUENCES),
+        Plan(pipe=2),
+    )
     cases: list[Case] = [(kind, "adamw", plan, "bf16") for plan in plans for kind in ("bert", "modernbert")]
     expected = {kind: train(kind, "adamw", Plan(), "bf16") for kind in ("bert", "modernbert")}
     for case, *runs in zip(cases, *run_distributed(train_all, 2, cases), strict=True):
@@ -64,7 +97,12 @@ def test_d56_processes_without_sequences_keep_step() -> None:
     """5 documents, 3 a step, on 4 processes: one of them never has any, an epoch does not divide, and nobody waits."""
     cases: list[Case] = [
         ("bert", "adamw", plan, "fp32", 5, 3)
-        for plan in (Plan(), *(Plan(shard=4, shard_stage=stage) for stage in (1, 2, 3)), Plan(tensor=2))
+        for plan in (
+            Plan(),
+            *(Plan(shard=4, shard_stage=stage) for stage in STAGES),
+            Plan(**SEQUENCES),
+            Plan(pipe=2, shard=2, shard_stage=3, schedule="interleaved"),
+        )
     ]
     expected = train("bert", "adamw", Plan(), "fp32", 5, 3)
     for case, *runs in zip(cases, *run_distributed(train_all, 4, cases), strict=True):

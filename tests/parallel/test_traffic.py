@@ -37,17 +37,71 @@ def test_bytes_are_those_of_the_formulas() -> None:
             assert run.sent == expected(plan, run.num_microbatches), plan
 
 
-def test_bytes_of_parts_of_layers() -> None:
-    """Four sums of [T, D] in a layer, and each part's own gradients over two replicas."""
-    width, inner, step = 32, 48, 4
-    by_rank = run_distributed(train_all, WORLD_SIZE, [("bert", "adamw", Plan(tensor=2))])
+WIDTH, INNER, NUMBER = 32, 48, 4  # the last: bytes of one in fp32
+CUT = 4 * WIDTH * WIDTH + 3 * WIDTH + 2 * WIDTH * INNER + INNER  # numbers of a layer that are shared out
+
+
+def sizes() -> tuple[int, int, int, int]:
+    """Of the model: layers, parameters, and of those the words' (and their biases) and one layer's."""
     model = setting("bert", "adamw", Plan()).learner.model
-    layers = [sum(p.numel() for p in layer.parameters()) for layer in model.encoder.layers]
-    cut = 4 * width * width + 3 * width + 2 * width * inner + inner  # of a layer: halved
+    layers = model.encoder.layers
+    words = model.output_weight.numel() + model.head.bias.numel()
+    count = [sum(p.numel() for p in part.parameters()) for part in (model, layers[0])]
+    return len(layers), count[0], words, count[1]
+
+
+def test_bytes_of_parts_of_layers() -> None:
+    """Four sums of [T, D] in a layer, one of the words looked up, one of [M, D], and each part's own gradients over two
+    replicas.
+    """
+    num_layers, parameters, words, _ = sizes()
+    by_rank = run_distributed(train_all, WORLD_SIZE, [("bert", "adamw", Plan(tensor=2))])
     for rank, (run,) in enumerate(by_rank):
-        biases = 2 * width if rank % 2 else 0  # that only the first part has
-        gradients = sum(p.numel() for p in model.parameters()) - len(layers) * (cut // 2 + biases)
-        sums = len(layers) * 4 * run.num_tokens * width
-        numbers = STEPS * step  # the losses, over two replicas
-        squares = STEPS * 8  # of the norms, over two parts
-        assert run.sent == {"all_reduce": step * (STEPS * gradients + sums) + numbers + squares}
+        biases = 2 * WIDTH if rank % 2 else 0  # that only the first part has
+        gradients = parameters - words // 2 - num_layers * (CUT // 2 + biases)
+        sums = ((4 * num_layers + 1) * run.num_tokens + run.num_targets) * WIDTH
+        numbers = STEPS * NUMBER  # the losses, over two replicas
+        squares = STEPS * 2 * NUMBER  # of the norms, over two parts
+        assert run.sent == {
+            "all_reduce": NUMBER * (STEPS * gradients + sums) + numbers + squares,
+            "all_gather": 2 * NUMBER * run.num_targets,
+        }
+
+
+def test_bytes_of_shared_tokens() -> None:
+    """As many as without, and the gradients of what all have whole."""
+    num_layers, parameters, words, _ = sizes()
+    plan = Plan(tensor=2, sequence_parallel=True)
+    for rank, (run,) in enumerate(run_distributed(train_all, WORLD_SIZE, [("bert", "adamw", plan)])):
+        biases = 2 * WIDTH if rank % 2 else 0
+        gradients = parameters - words // 2 - num_layers * (CUT // 2 + biases)
+        head = WIDTH * WIDTH + 3 * WIDTH
+        pooler = WIDTH * WIDTH + WIDTH
+        whole = parameters - words - head - pooler - num_layers * (CUT + 2 * WIDTH)
+        part = run.num_tokens * WIDTH * NUMBER // 2
+        a_step = NUMBER * gradients + 3 * NUMBER  # and losses and squares
+        alike = NUMBER * whole * run.num_microbatches  # in stage 2, after each of them
+        assert run.sent == {
+            "reduce_scatter": (4 * num_layers + 1) * part,
+            "all_gather": (4 * num_layers + 2) * part + 2 * NUMBER * run.num_targets,
+            "all_reduce": STEPS * a_step + alike + NUMBER * run.num_targets * WIDTH,
+        }
+
+
+def test_bytes_of_a_pipeline() -> None:
+    """States one way, their gradients the other, each stage's own gradients over two replicas, and the tied ones."""
+    num_layers, parameters, words, layer = sizes()
+    for kind, states in (("bert", 1), ("modernbert", 2)):
+        for schedule, borders in (("1f1b", 1), ("interleaved", 3)):
+            by_rank = run_distributed(train_all, WORLD_SIZE, [(kind, "adamw", Plan(pipe=2, schedule=schedule))])
+            sent = [run.sent["send"] for (run,) in by_rank]
+            tokens = by_rank[0][0].num_tokens
+            assert sent[0] + sent[2] == borders * 2 * states * tokens * WIDTH * NUMBER
+            if kind == "bert":
+                tied = words - words // (WIDTH + 1)
+                head = WIDTH * WIDTH + 3 * WIDTH + words // (WIDTH + 1) + WIDTH * WIDTH + WIDTH  # and the pooler
+                first = parameters - head - num_layers // 2 * layer
+                last = head + tied + num_layers // 2 * layer
+                for (run,), own in zip(by_rank, (first, first, last, last), strict=True):
+                    numbers = NUMBER * (1 + 1 + 2)  # the loss, over replicas and stages, and the norm's square
+                    assert run.sent["all_reduce"] == STEPS * (NUMBER * (own + tied) + numbers)

@@ -29,15 +29,20 @@ def quadratic_length(model: ModelConfig) -> int:
 
 
 def assign(
-    lengths: NDArray[np.integer], num_ranks: int, max_tokens_per_microbatch: int, quadratic: int
+    lengths: NDArray[np.integer],
+    num_ranks: int,
+    max_tokens_per_microbatch: int,
+    quadratic: int,
+    num_microbatches: int = 1,
 ) -> list[list[NDArray[np.int64]]]:
     """For each rank, for each of its micro-batches, indices into `lengths` [S], longest sequence first.
 
     A sequence is estimated to cost length * (1 + length / quadratic), where `quadratic` is the length at which
     attention costs as much as the linear layers. The costliest sequence left goes to the cell that has least so far
-    (Graham, 1969). There are as few micro-batches as keep each within `max_tokens_per_microbatch`, as many for every
-    rank; a cell may be empty. The costliest cells come first, so that a run out of memory shows at once, and are dealt
-    to the ranks back and forth, so that the ranks' sums are closer still.
+    (Graham, 1969). There are as few micro-batches as keep each within `max_tokens_per_microbatch`, but at least
+    `num_microbatches`, and as many for every rank; a cell may be empty. The costliest cells come first, so
+    that a run out of memory shows at once, and are dealt to the ranks back and forth, so that the ranks' sums are
+    closer still.
 
     Raises ValueError where one sequence alone is longer than `max_tokens_per_microbatch`.
     """
@@ -48,7 +53,7 @@ def assign(
             f"raise it to at least {longest}"
         )
     sizes = lengths.astype(np.int64)
-    num_microbatches = max(1, -(-int(sizes.sum()) // (num_ranks * max_tokens_per_microbatch)))
+    num_microbatches = max(num_microbatches, -(-int(sizes.sum()) // (num_ranks * max_tokens_per_microbatch)))
     while True:
         cells = _fill(sizes, num_ranks * num_microbatches, quadratic)
         if max(int(sizes[cell].sum()) for cell in cells) <= max_tokens_per_microbatch:

@@ -28,8 +28,11 @@ class GlobalBatches:
         quadratic: int,
         rank: int = 0,
         world_size: int = 1,
+        num_microbatches: int = 1,
+        divisor: int = 1,
     ) -> None:
-        """`quadratic` is the length at which attention costs as much as the linear layers.
+        """`quadratic` is the length at which attention costs as much as the linear layers. There are at least
+        `num_microbatches`, and `divisor` divides the tokens of each.
 
         Raises ValueError where the training split is empty, its longest sequence does not fit into `batch`, or its
         vocabulary has no ordinary token.
@@ -42,6 +45,7 @@ class GlobalBatches:
         self._quadratic = quadratic
         self._rank = rank
         self._world_size = world_size
+        self._num_microbatches, self._divisor = num_microbatches, divisor
 
     def build(self, step: int) -> GlobalBatch:
         """This rank's share of the global batch of `step` (from 1)."""
@@ -49,7 +53,7 @@ class GlobalBatches:
         lengths_S = self._split.lengths[taken.samples_S].astype(np.int64)
         maskable_S = maskable_lengths(self._split, taken.samples_S, self._rules)
         total_targets = int(num_targets(maskable_S, self._rules.config).sum())
-        cells = assign(lengths_S, self._world_size, self._max_tokens, self._quadratic)
+        cells = assign(lengths_S, self._world_size, self._max_tokens, self._quadratic, self._num_microbatches)
         mask_key = hash_values(self._seed, Purpose.TRAINING_MASKS, taken.epoch)
         dropout_key = hash_values(self._seed, Purpose.DROPOUT, step)
         microbatches = tuple(
@@ -59,7 +63,7 @@ class GlobalBatches:
         return GlobalBatch(
             step=step,
             epoch=taken.epoch,
-            microbatches=tuple(map(add_filler, microbatches)),
+            microbatches=tuple(add_filler(batch, self._divisor) for batch in microbatches),
             num_sequences=len(lengths_S),
             num_tokens=int(lengths_S.sum()),
             num_targets=total_targets,
@@ -76,6 +80,8 @@ def evaluation_batches(
     max_sequences: int | None,
     rank: int = 0,
     world_size: int = 1,
+    num_microbatches: int = 1,
+    divisor: int = 1,
 ) -> list[Batch]:
     """The first `max_sequences` validation sequences (None: all), masked the same way every time, as this rank's
     batches.
@@ -91,9 +97,10 @@ def evaluation_batches(
     rules = masking_rules(dataset.manifest, masking)
     samples_S = np.arange(len(split) if max_sequences is None else min(max_sequences, len(split)))
     total_targets = int(num_targets(maskable_lengths(split, samples_S, rules), masking).sum())
-    cells = assign(split.lengths[samples_S], world_size, max_tokens_per_microbatch, LINEAR_ONLY)
+    cells = assign(split.lengths[samples_S], world_size, max_tokens_per_microbatch, LINEAR_ONLY, num_microbatches)
     mask_key = hash_values(seed, Purpose.EVALUATION_MASKS)
-    return [add_filler(pack_samples(split, samples_S[cell], rules, mask_key, total_targets, 0)) for cell in cells[rank]]
+    batches = [pack_samples(split, samples_S[cell], rules, mask_key, total_targets, 0) for cell in cells[rank]]
+    return [add_filler(batch, divisor) for batch in batches]
 
 
 def _imbalance(lengths_S: NDArray[np.int64], cells: list[NDArray[np.int64]]) -> float:

@@ -26,10 +26,10 @@ def training_batches(
     last_step: int,
     quadratic: int = BERT_BASE_QUADRATIC,
     device: torch.device = CPU,
-    rank: int = 0,
-    world_size: int = 1,
+    **share: int,
 ) -> Generator[GlobalBatch, None, None]:
-    """The global batches of the steps `first_step` (from 1) to `last_step`, on `device`, as `rank` sees them.
+    """The global batches of the steps `first_step` (from 1) to `last_step`, on `device`: a process's `share`, of
+    which `GlobalBatches` tells.
 
     `quadratic` is the length at which attention costs as much as the linear layers (`quadratic_length` of the model, by
     default BERT-base's): balance weighs sequences by it.
@@ -38,7 +38,7 @@ def training_batches(
     Raises ValueError at once where the training split is empty or does not fit `batch`; while running, as
     `build_ahead` does.
     """
-    batches = GlobalBatches(dataset, batch, masking, seed=seed, quadratic=quadratic, rank=rank, world_size=world_size)
+    batches = GlobalBatches(dataset, batch, masking, seed=seed, quadratic=quadratic, **share)
     workers = batch.workers if batch.workers is not None else GPU_WORKERS if device.type == "cuda" else 0
     built = build_ahead(batches.build, range(first_step, last_step + 1), workers)
     return built if device.type == "cpu" else _copied_ahead(built, device)

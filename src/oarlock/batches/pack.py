@@ -62,14 +62,15 @@ def pack_samples(
     return _batch(input_ids_T, lengths_S, targets_M, true_ids_M, num_targets, samples_S, dropout_key)
 
 
-def add_filler(batch: Batch) -> Batch:
+def add_filler(batch: Batch, divisor: int = 1) -> Batch:
     """The batch with one more sequence, which brings T up to a multiple of a power of two; no loss reads it.
 
     Matrix products are built for each T anew, on a CPU in some milliseconds and megabytes each: a T that varies freely
-    would cost a small model a good part of its time, and ever more memory. The power is at most 128 and at most T / 32.
-    A batch without tokens stays so.
+    would cost a small model a good part of its time, and ever more memory. The power is at most 128 and at most T / 32;
+    what it comes to is rounded up to a multiple of `divisor`. A batch without tokens stays so.
     """
     multiple = min(LARGEST_MULTIPLE, 1 << max(0, (batch.num_tokens // 32).bit_length() - 1))
+    multiple = -(-multiple // divisor) * divisor
     length = -batch.num_tokens % multiple
     if length == 0:
         return batch

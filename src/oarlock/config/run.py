@@ -154,4 +154,5 @@ class RunConfig(Frozen):
         for name in ("num_heads", "intermediate_size"):
             if getattr(model, name) % plan.tensor:
                 raise ValueError(f"plan.tensor {plan.tensor} does not divide model.{name} {getattr(model, name)}")
+        plan.spans(model.num_layers)
         return self

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from oarlock.batches import Batch
 from oarlock.ops.random_bits import from_head, row_keys
+from oarlock.parallel import Tokens
 
 
 class Decisions(TypedDict):
@@ -24,6 +25,7 @@ class Dropout(nn.Module):
         super().__init__()
         self.probability, self.site = probability, site
         self.first_head = 0  # of the heads that a part of attention has
+        self.tokens: Tokens | None = None  # where only some of the batch's are
 
     def forward(self, batch: Batch) -> Decisions:
         """What is to be dropped now: nothing in evaluation."""
@@ -31,4 +33,5 @@ class Dropout(nn.Module):
             return {"dropout": 0.0, "keys_T": None}
         keys_T = row_keys(batch.dropout_key, self.site, batch.token_samples(), batch.positions_T)
         keys_T = from_head(keys_T, self.first_head) if self.first_head else keys_T
+        keys_T = self.tokens.own(keys_T) if self.tokens else keys_T
         return {"dropout": self.probability, "keys_T": keys_T}

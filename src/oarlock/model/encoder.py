@@ -3,7 +3,7 @@
 Suffixes: T tokens, S sequences, M targets, D hidden, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,11 @@ from oarlock import ops
 from oarlock.batches import Batch
 from oarlock.config import ModelConfig
 from oarlock.model.layers import AddNorm, Linear
+from oarlock.parallel import Cut, Staged, Tokens, Vocabulary
 
 ROWS = 32
+States = tuple[Tensor, ...]
+TIED = "embeddings.words.weight"
 
 
 class Encoder(nn.Module):
@@ -28,13 +31,26 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states of all tokens, [T, D]."""
-        x_TD: Tensor = self.embeddings(batch)
-        update_TD: Tensor | None = None
-        for layer in self.layers:
-            x_TD, update_TD = layer(x_TD, update_TD, batch)
-        if self.final_norm is not None:
-            x_TD, _ = self.final_norm(update_TD, x_TD, batch)
-        return x_TD
+        return self.finish(batch, self.run(batch, None, range(len(self.layers))))
+
+    def run(self, batch: Batch, states: States | None, layers: range) -> States:
+        """Through some layers, from the embeddings where `states` is None.
+
+        States are the residual stream and, where the layers leave it open, what is to be added to it, each [T, D].
+        """
+        x_TD, *updates = states or (self.embeddings(batch),)
+        update_TD = updates[0] if updates else None
+        for number in layers:
+            x_TD, update_TD = self.layers[number](x_TD, update_TD, batch)
+        return (x_TD,) if update_TD is None else (x_TD, update_TD)
+
+    def finish(self, batch: Batch, states: States) -> Tensor:
+        """Hidden states [T, D], from what the last layer has left."""
+        if self.final_norm is None:
+            return states[0]
+        x_TD, update_TD = states
+        hidden_TD, _ = self.final_norm(update_TD, x_TD, batch)
+        return hidden_TD  # type: ignore[no-any-return]
 
 
 class Pooler(nn.Module):
@@ -70,7 +86,7 @@ class MaskedLMHead(nn.Module):
         return out
 
 
-class MaskedLM(nn.Module):
+class MaskedLM(Staged):
     """An encoder with a masked-LM head that reads target positions only.
 
     Rows of the word embeddings from `vocab_size` on pad the matrix to an efficient shape: no loss reads them and no
@@ -83,12 +99,20 @@ class MaskedLM(nn.Module):
         self.encoder, self.head, self.pooler = encoder, head, pooler
         if pooler is not None:
             pooler.requires_grad_(False)  # no loss reads it
+        self.num_words = config.padded_vocab_size
+        self.tokens: Tokens | None = None
+        self.vocabulary: Vocabulary | None = None
 
     @property
     def output_weight(self) -> Tensor:
         """The word embeddings, tied to the output, [V, D]."""
-        weight = self.encoder.get_parameter("embeddings.words.weight")
+        weight = self.encoder.get_parameter(TIED)
         return weight
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """Of the encoder."""
+        return self.encoder.layers
 
     def forward(self, batch: Batch) -> Tensor:
         """Loss of a micro-batch: summed cross entropy over the targets of the *global* batch, a 0-d fp32 tensor.
@@ -96,8 +120,16 @@ class MaskedLM(nn.Module):
         Summing it over the micro-batches and ranks of a global batch gives the loss, and its gradient the gradient,
         however the batch was split.
         """
-        return ops.cross_entropy(
-            self._target_states(batch),
+        return self.loss(batch, self.run(batch, None, range(len(self.layers))))
+
+    def run(self, batch: Batch, states: States | None, layers: range) -> States:
+        """Through some layers, as the encoder does."""
+        return self.encoder.run(batch, states, layers)
+
+    def loss(self, batch: Batch, states: States) -> Tensor:
+        """What the last layer's states come to."""
+        return (self.vocabulary or ops).cross_entropy(
+            self._target_states(batch, states),
             self.output_weight,
             self.head.bias,
             batch.target_ids_M,
@@ -106,10 +138,10 @@ class MaskedLM(nn.Module):
             self.config.ops.get("cross_entropy", "auto"),
         )
 
-    def loss_and_hits(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_hits(self, batch: Batch, states: States) -> tuple[Tensor, Tensor]:
         """Summed cross entropy (0-d fp32) and number of targets predicted right (0-d int64), for evaluation."""
-        return ops.cross_entropy_and_hits(
-            self._target_states(batch),
+        return (self.vocabulary or ops).cross_entropy_and_hits(
+            self._target_states(batch, states),
             self.output_weight,
             self.head.bias,
             batch.target_ids_M,
@@ -119,11 +151,46 @@ class MaskedLM(nn.Module):
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits over the real vocabulary at the target positions, [M, V]."""
-        return linear(self._target_states(batch), self.output_weight, self.head.bias)[:, : self.config.vocab_size]
+        states_MD = self._target_states(batch, self.run(batch, None, range(len(self.layers))))
+        return linear(states_MD, self.output_weight, self.head.bias)[:, : self.config.vocab_size]
 
-    def _target_states(self, batch: Batch) -> Tensor:
+    def state_shapes(self, batch: Batch) -> list[tuple[int, int]]:
+        """Of what one run of layers hands to the next."""
+        num_tokens = batch.num_tokens // (self.tokens.group.size if self.tokens else 1)
+        shape = num_tokens, self.config.hidden_size
+        return [shape] if self.config.kind != "modernbert" else [shape, shape]
+
+    def keep(self, layers: Iterable[int], first: bool, last: bool) -> tuple[str]:
+        """Drop all but some layers and, in the `first` and the `last` stage of a pipeline, what comes before and after
+        them; returns the name of the parameter that both have.
+        """
+        encoder, kept = self.encoder, set(layers)
+        for number in range(len(encoder.layers)):
+            if number not in kept:
+                encoder.layers[number] = None  # type: ignore[assignment]
+        if not first:
+            for name, _ in list(encoder.embeddings.named_children()):
+                if not (last and name == "words"):
+                    setattr(encoder.embeddings, name, None)
+        if not last:
+            self.head, self.pooler, encoder.final_norm = None, None, None  # type: ignore[assignment]
+        return (f"encoder.{TIED}",)
+
+    def share_tokens(self, tokens: Tokens) -> list[str]:
+        """Expect some of the tokens from the last layer."""
+        self.tokens = tokens
+        return []
+
+    def share_vocabulary(self, vocabulary: Vocabulary) -> dict[str, Cut]:
+        """Work with a part of the words."""
+        self.vocabulary = vocabulary
+        return {"head.bias": Cut(0)}
+
+    def _target_states(self, batch: Batch, states: States) -> Tensor:
         # Rows up to a multiple, for products are built for each number of rows anew (`batches.pack.add_filler`).
         num_targets = batch.target_positions_M.shape[0]
         rows = pad(batch.target_positions_M, (0, -num_targets % ROWS))
-        out: Tensor = self.head(self.encoder(batch)[rows])[:num_targets]
+        hidden_TD = self.encoder.finish(batch, states)
+        hidden_TD = self.tokens.gather(hidden_TD) if self.tokens else hidden_TD
+        out: Tensor = self.head(hidden_TD[rows])[:num_targets]
         return out

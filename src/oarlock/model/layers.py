@@ -3,6 +3,8 @@
 Suffixes: T tokens, D hidden, H heads, d head size, I intermediate.
 """
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from oarlock import ops
@@ -10,11 +12,13 @@ from oarlock.batches import Batch
 from oarlock.config import ModelConfig
 from oarlock.model.dropout import Dropout
 from oarlock.model.embeddings import RotaryTable
-from oarlock.parallel import Cut
+from oarlock.parallel import Cut, Tokens
 
 
 class Linear(nn.Linear):
-    """A linear layer on packed tokens."""
+    """A linear layer on packed tokens. `put_off` may be set to put the gradients of its weights off (`ops.linear`)."""
+
+    put_off: Callable[[Callable[[], None]], None] | None = None
 
     def __init__(self, config: ModelConfig, num_inputs: int, num_outputs: int, bias: bool) -> None:
         super().__init__(num_inputs, num_outputs, bias=bias)
@@ -22,11 +26,11 @@ class Linear(nn.Linear):
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """`x W^T + b`."""
-        return ops.linear(x_TD, self.weight, self.bias, self.form)
+        return ops.linear(x_TD, self.weight, self.bias, self.form, self.put_off)
 
     def without_bias(self, x_TD: Tensor) -> Tensor:
         """`x W^T`, where the operator that follows adds the bias."""
-        return ops.linear(x_TD, self.weight, None, self.form)
+        return ops.linear(x_TD, self.weight, None, self.form, self.put_off)
 
 
 class AddNorm(nn.LayerNorm):
@@ -36,6 +40,11 @@ class AddNorm(nn.LayerNorm):
         super().__init__(config.hidden_size, config.norm_epsilon, bias=bias)
         self.dropout = dropout
         self.form = config.ops.get("add_norm", "auto")
+
+    def share_tokens(self, tokens: Tokens) -> list[str]:
+        """Work on some of the tokens."""
+        self.dropout.tokens = tokens
+        return [name for name, _ in self.named_parameters()]
 
     def forward(  # type: ignore[override]
         self, update_TD: Tensor, residual_TD: Tensor, batch: Batch

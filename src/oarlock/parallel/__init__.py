@@ -1,15 +1,14 @@
 """A plan laid on a model. Knows modules and declared layouts, never our models."""
 
-from collections.abc import Sequence
-
-from torch import nn
-
 from oarlock.config import Plan
 from oarlock.parallel.groups import Groups, Place, connect, disconnect, place
 from oarlock.parallel.layout import DTYPES, Block, Cut, Layout, Part
 from oarlock.parallel.local import Local
+from oarlock.parallel.pipeline import Pipeline, Staged
 from oarlock.parallel.recompute import recompute
 from oarlock.parallel.sharded import Sharded
+from oarlock.parallel.tensor import Tokens
+from oarlock.parallel.vocabulary import Vocabulary
 
 __all__ = [
     "DTYPES",
@@ -19,8 +18,12 @@ __all__ = [
     "Layout",
     "Local",
     "Part",
+    "Pipeline",
     "Place",
     "Sharded",
+    "Staged",
+    "Tokens",
+    "Vocabulary",
     "apply",
     "connect",
     "disconnect",
@@ -28,13 +31,9 @@ __all__ = [
 ]
 
 
-def apply(plan: Plan, groups: Groups, model: nn.Module, layers: Sequence[nn.Module], precision: str) -> Layout:
-    """Lay a resolved plan on a model, which is on its device and in fp32; `precision` is `bf16` or `fp32`.
-
-    `layers` are the model's repeated parts, in the order of the forward pass.
-    """
+def apply(plan: Plan, groups: Groups, model: Staged, precision: str) -> tuple[Layout, Pipeline]:
+    """Lay a resolved plan on a model, which is on its device and in fp32; `precision` is `bf16` or `fp32`."""
     if plan.recompute:
-        recompute(layers)
-    if groups.world.size == 1:
-        return Local(model, precision)
-    return Sharded(model, layers, plan, groups, precision)
+        recompute(model.layers)
+    layout = Local(model, precision) if groups.world.size == 1 else Sharded(model, plan, groups, precision)
+    return layout, Pipeline(model, plan, groups, precision)

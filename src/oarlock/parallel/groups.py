@@ -52,7 +52,7 @@ class Group:
     size: int = 1
     handle: dist.ProcessGroup | None = None
     sent: Counter[str] = field(default_factory=Counter)
-    """By collective: `all_gather`, `reduce_scatter`, `all_reduce`."""
+    """By collective: `all_gather`, `reduce_scatter`, `all_reduce`, and `send`."""
     waited: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds that this process has waited for the others, by collective; on GPUs it is the device that waits."""
 
@@ -71,7 +71,7 @@ class Group:
         """Begin to add up everybody's `whole` [size * n]; what comes back returns this process's n of the sums."""
         if self.size == 1:
             return lambda: whole
-        rows = whole.view(self.size, -1)
+        rows = whole.view(self.size, whole.numel() // self.size)
         self.sent["reduce_scatter"] += rows[0].nbytes * (self.size - 1)
         if whole.is_cuda:
             total = torch.empty_like(rows[0])
@@ -109,6 +109,21 @@ class Group:
 
         return finish
 
+    def send(self, values: Tensor, to: int, tag: int) -> Callable[[], None]:
+        """Begin to send to the process of that rank in the group; call what comes back before `values` may go."""
+        if values.numel() == 0:
+            return _nothing
+        self.sent["send"] += values.nbytes
+        work = dist.isend(values.contiguous().view(torch.uint8), group_dst=to, group=self.handle, tag=tag)
+        return partial(self._wait, "send", work)
+
+    def receive(self, values: Tensor, origin: int, tag: int) -> Callable[[], None]:
+        """Begin to fill `values` with what the process of that rank sends; call what comes back to wait for it."""
+        if values.numel() == 0:
+            return _nothing
+        work = dist.irecv(values.view(torch.uint8), group_src=origin, group=self.handle, tag=tag)
+        return partial(self._wait, "receive", work)
+
     def _wait(self, collective: str, work: dist.Work | None) -> None:
         assert work is not None
         start = time.perf_counter()
@@ -131,8 +146,23 @@ class Groups(NamedTuple):
     """Those of the two above together: they train on sequences of their own, with the same part of the layers."""
     tensor: Group
     """Processes that each compute a part of every layer, for the same sequences."""
+    pipe: Group
+    """Processes that each have some of the layers, for the same sequences."""
+    upwards: Group
+    """The same, where what one sends to another must not wait for what comes from there."""
+    ends: Group
+    """The first and the last of those, which both hold the word embeddings; others are alone."""
     world: Group
     """All."""
+
+    def share_of_batches(self, plan: Plan) -> dict[str, int]:
+        """What of the batches is this process's, and how they are cut; as arguments of `training_batches`."""
+        return {
+            "rank": self.data.rank,
+            "world_size": self.data.size,
+            "num_microbatches": plan.num_microbatches,
+            "divisor": plan.tensor if plan.sequence_parallel else 1,
+        }
 
     def sum(self, number: float) -> float:
         """The sum of everybody's number; they wait for each other, and for no device."""
@@ -159,7 +189,7 @@ class Groups(NamedTuple):
     @classmethod
     def alone(cls) -> "Groups":
         """Of a process that has no others."""
-        return cls(Group(), Group(), Group(), Group(), Group())
+        return cls(*(Group() for _ in cls._fields))
 
 
 def connect(plan: Plan, device: torch.device) -> Groups:
@@ -169,15 +199,24 @@ def connect(plan: Plan, device: torch.device) -> Groups:
         return Groups.alone()
     if not dist.is_initialized():
         dist.init_process_group(BACKENDS[device.type], timeout=timedelta(seconds=2 * plan.patience))
-    shape = {"replicate": plan.replicate, "shard": plan.shard, "tensor": plan.tensor}
+    shape = {"pipe": plan.pipe, "replicate": plan.replicate, "shard": plan.shard, "tensor": plan.tensor}
     mesh = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
-    replicate, shard, tensor = (
+    pipe, replicate, shard, tensor = (
         Group(mesh.get_local_rank(axis), size, mesh.get_group(axis)) for axis, size in shape.items()
     )
-    columns = mesh.mesh.flatten(0, 1).T.tolist()  # the processes of each part of the layers
-    handle, _ = dist.new_subgroups_by_enumeration(columns)
-    data = Group(replicate.rank * shard.size + shard.rank, replicate.size * shard.size, handle)
-    return Groups(replicate, shard, data, tensor, Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD))
+    ranks = mesh.mesh
+    data = _grouped(ranks.flatten(1, 2).transpose(1, 2).flatten(0, 1), replicate.rank * shard.size + shard.rank)
+    columns = ranks.flatten(1).T  # the processes of each pipeline
+    upwards = _grouped(columns, pipe.rank)
+    ends = _grouped(columns[:, [0, -1]], min(pipe.rank, 1)) if plan.pipe > 1 else Group()
+    world = Group(dist.get_rank(), dist.get_world_size(), dist.group.WORLD)
+    return Groups(replicate, shard, data, tensor, pipe, upwards, ends, world)
+
+
+def _grouped(rows: Tensor, rank: int) -> Group:
+    """The group of the row that this process is in, if it is in any; `rank` is its place in it."""
+    handle, _ = dist.new_subgroups_by_enumeration(rows.tolist())
+    return Group() if handle is None else Group(rank, rows.shape[1], handle)
 
 
 def disconnect() -> None:

@@ -72,8 +72,10 @@ class Layout(ABC):
         """Within it the model may be called."""
 
     @abstractmethod
-    def expect_gradients(self, last: bool) -> None:
-        """Call it before the forward pass of each micro-batch whose gradient counts; `last` of the step."""
+    def expect_gradients(self, last: bool, run: int = 0) -> None:
+        """Call it before the backward pass of each micro-batch through one of this process's runs of layers; `last` of
+        the step.
+        """
 
     @abstractmethod
     def finish_gradients(self) -> None:

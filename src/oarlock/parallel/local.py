@@ -40,7 +40,7 @@ class Local(Layout):
         """Weights are always there."""
         yield
 
-    def expect_gradients(self, last: bool) -> None:
+    def expect_gradients(self, last: bool, run: int = 0) -> None:
         """Nothing to prepare."""
 
     def finish_gradients(self) -> None:

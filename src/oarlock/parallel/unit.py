@@ -5,7 +5,8 @@ process r holds the r-th n-th of the fp32 weights, and so of the optimizer's sta
 run of the parameter's flattened elements: a *segment*.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -109,14 +110,18 @@ class Unit:
         """Add the sums of this process's share [N / n] to what came before."""
         self._gradient = share if self._gradient is None else self._gradient.add_(share)
 
-    def hand_over_gradient(self, reduce: Callable[[Tensor], Callable[[], None]]) -> Callable[[], None]:
-        """Begin to `reduce` the gradient of this process's share; what comes back gives it to the segments."""
+    def hand_over_gradient(self, groups: Sequence[Group]) -> Callable[[], None]:
+        """Begin to add up the gradient of this process's share over the first of the groups; what comes back does so
+        over the others, one after the other, and gives the sums to the segments.
+        """
         gradient, self._gradient = self._gradient, None
         assert gradient is not None
-        arrives = reduce(gradient)
+        arrives = groups[0].all_reduce(gradient)
 
         def give() -> None:
             arrives()
+            for group in groups[1:]:
+                group.all_reduce(gradient)()
             offset = 0
             for segment in self.segments.values():
                 size = segment.weights.numel()
@@ -125,3 +130,27 @@ class Unit:
                 offset += size
 
         return give
+
+
+class Round:
+    """Units whose gradients one backward pass completes, and how many of them are still to come."""
+
+    def __init__(self, order: list[Unit]) -> None:
+        """`order` is that in which units are handed on, the same in all processes."""
+        self.order = order
+        self.missing: Counter[Unit] = Counter()
+        self.last = False
+        """Whether no further micro-batch follows in this step."""
+        self._next = 0
+
+    def expect(self, last: bool) -> None:
+        """Be told of one more backward pass."""
+        self.last, self._next = last, 0
+        for unit in self.order:
+            self.missing[unit] += sum(parameter.requires_grad for parameter in unit.parameters)
+
+    def completed(self) -> Iterator[Unit]:
+        """The units whose turn it is to be handed on now."""
+        while self._next < len(self.order) and self.missing[self.order[self._next]] == 0:
+            self._next += 1
+            yield self.order[self._next - 1]

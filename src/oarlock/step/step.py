@@ -1,6 +1,6 @@
 """One optimisation step, and one evaluation."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from oarlock import parallel
 from oarlock.batches import Batch, GlobalBatch
 from oarlock.config import OptimizerConfig, Plan
 from oarlock.model import MaskedLM
-from oarlock.parallel import Groups, Layout
+from oarlock.parallel import Groups, Layout, Pipeline
 from oarlock.step.optimizers import build_optimizer, limit_gradients, set_learning_rate
 
 
@@ -22,6 +22,7 @@ class Learner:
 
     model: MaskedLM
     layout: Layout
+    pipeline: Pipeline
     optimizers: list[torch.optim.Optimizer]
     clip_norm: float | None
 
@@ -59,9 +60,8 @@ def build_learner(
 
     With a resolved plan and its groups this process trains its part of it; all of them must build theirs.
     """
-    layers = list(model.encoder.layers)
-    layout = parallel.apply(plan or ALONE, groups or Groups.alone(), model.train(), layers, precision)
-    return Learner(model, layout, build_optimizer(layout.masters.items(), config, layout), config.clip_norm)
+    layout, pipeline = parallel.apply(plan or ALONE, groups or Groups.alone(), model.train(), precision)
+    return Learner(model, layout, pipeline, build_optimizer(layout.masters.items(), config, layout), config.clip_norm)
 
 
 def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float) -> StepResult:
@@ -76,17 +76,12 @@ def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float)
         batch: one rank's micro-batches of a global batch.
         learning_rate_share: share of the peak learning rates, from the schedule.
     """
-    device = learner.model.output_weight.device
-    loss = torch.zeros((), device=device)
-    if batch.num_targets == 0:
-        return StepResult(loss, torch.zeros((), device=device))
     layout = learner.layout
+    if batch.num_targets == 0:
+        zero = torch.zeros((), device=next(iter(learner.masters.values())).device)
+        return StepResult(zero, zero)
     with layout.awake():
-        for number, microbatch in enumerate(batch.microbatches, start=1):
-            layout.expect_gradients(last=number == len(batch.microbatches))
-            partial_loss = learner.model(microbatch)
-            partial_loss.backward()
-            loss += partial_loss.detach()
+        loss = learner.pipeline.train(batch.microbatches, layout)
     layout.finish_gradients()
     grad_norm = limit_gradients(learner.optimizers, learner.clip_norm, layout)
     set_learning_rate(learner.optimizers, learning_rate_share)
@@ -97,22 +92,19 @@ def train_step(learner: Learner, batch: GlobalBatch, learning_rate_share: float)
 
 
 @torch.no_grad()
-def evaluate(model: MaskedLM, batches: Iterable[Batch], layout: Layout | None = None) -> Evaluation:
+def evaluate(model: MaskedLM, batches: Sequence[Batch], learner: Learner | None = None) -> Evaluation:
     """Loss and accuracy over all targets of `batches`, without dropout.
 
-    With a layout each of its processes brings batches of its own, as many as the others, and all get the same result.
+    Where a `learner` has the model, each of its processes brings batches of its own, as many as the others, and all get
+    the same result.
     """
-    device = model.output_weight.device
-    loss, hits, num_targets = torch.zeros((), device=device), torch.zeros((), device=device), 1
+    pipeline = learner.pipeline if learner else Pipeline(model, ALONE, Groups.alone(), "fp32")
     was_training = model.training
     model.eval()
-    with layout.awake() if layout else nullcontext():
-        for batch in batches:
-            batch_loss, batch_hits = model.loss_and_hits(batch.to(device))
-            loss += batch_loss
-            hits += batch_hits
-            num_targets = max(1, batch.num_targets)
+    with learner.layout.awake() if learner else nullcontext():
+        loss, hits = pipeline.evaluate(batches)
     model.train(was_training)
-    if layout:
-        loss, hits = layout.total(torch.stack((loss, hits))).unbind()
+    if learner:
+        loss, hits = learner.layout.total(torch.stack((loss, hits))).unbind()
+    num_targets = max([1, *(batch.num_targets for batch in batches)])
     return Evaluation(loss / num_targets, hits / num_targets)

@@ -34,7 +34,9 @@ def run_distributed(function: Callable[..., Any], world_size: int, *arguments: A
                 raise RuntimeError(f"rank {rank} of {world_size} has not answered in {timeout:g} s")
             result, error = answers.recv()
             if error:
-                raise RuntimeError(f"rank {rank} of {world_size}: {error}")
+                # What failed first may be another one: those that waited for it fail too.
+                others = "".join(pipe.recv()[1] for pipe, _ in pipes[rank + 1 :] if pipe.poll(1))
+                raise RuntimeError(f"rank {rank} of {world_size}: {error}{others}")
             results.append(result)
         return results
     finally:
